@@ -282,7 +282,7 @@ func (f *agentFlags) proxyMemory() (uint64, error) {
 	}
 	q, err := resource.ParseQuantity(f.envoyMemory)
 	if n := q.Value(); err == nil && n < leastMemory {
-		err = errors.New("that is what Envoy needs for nothing")
+		err = errors.New("that is less than an idle Envoy needs")
 	}
 	if err != nil {
 		return 0, usageError{err: fmt.Errorf("--envoy-memory %q: %w: want an amount of 64Mi or more, such as 4Gi", f.envoyMemory, err)}
@@ -360,7 +360,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		cause := a.Run(ctx)
 		err := ended(cause, endBalancing(a.KernelStays()), end(leave))
 		if err == nil && leave {
-			log.Info("the agent ended without draining: the next one takes over what is there", "there", f.left())
+			log.Info("the agent ended without draining: the next one takes over what it leaves", "there", f.left())
 		}
 		return err
 	})

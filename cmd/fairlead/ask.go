@@ -24,7 +24,7 @@ func confirm(ctx context.Context, c *cobra.Command, yes bool, question string) e
 	}
 	in, is := c.InOrStdin().(*os.File)
 	if !is || !term.IsTerminal(int(in.Fd())) { //nolint:gosec // descriptors are small
-		return errors.New("standard input is no terminal, so nobody can be asked: --yes goes on without a question")
+		return errors.New("standard input is not a terminal, so the command cannot ask: use --yes to continue without confirmation")
 	}
 	return answer(ctx, in, c.ErrOrStderr(), question)
 }

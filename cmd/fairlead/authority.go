@@ -125,7 +125,7 @@ renewed. 'fairlead authority status' lists the machines that have not renewed ye
 			if err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "authority %s signs what machines get from now on; 'fairlead authority status' says who has renewed\n", pin)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "authority %s signs the certificates of machines from now on; 'fairlead authority status' shows which machines have renewed\n", pin)
 			return err
 		},
 	}

@@ -50,7 +50,7 @@ checked the backend or saw requests to it fail. -o wide lists the machines and t
 				return printAs(c.OutOrStdout(), output, rows)
 			}
 			if of != "" && len(rows) == 0 {
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s has no backend; `fairlead vips` says how it is balanced, `fairlead routes` what proxies serve of it\n", args[0])
+				_, err := fmt.Fprintf(c.OutOrStdout(), "%s has no backend; `fairlead vips` shows how it is balanced, `fairlead routes` the routes that proxies serve at it\n", args[0])
 				return err
 			}
 			most := 200

@@ -59,11 +59,11 @@ func (f *installFlags) service(p install.Part) (*install.Service, error) {
 		return nil, nil
 	}
 	if os.Geteuid() != 0 {
-		return nil, errors.New("units and their settings are root's: run this as root (sudo), or write somewhere else with --root")
+		return nil, errors.New("units and their settings belong to root: run this as root (sudo), or write to another directory with --root")
 	}
 	service, err := install.NewService(p)
 	if errors.Is(err, install.ErrNoSystemd) {
-		err = fmt.Errorf("%w: run 'fairlead %s' by what does, or write the files for another machine with --root", err, p)
+		err = fmt.Errorf("%w: run 'fairlead %s' with another service manager, or write the files for another machine with --root", err, p)
 	}
 	return service, err
 }

@@ -151,9 +151,9 @@ func (r restoreReview) write(w io.Writer) {
 	fmt.Fprintf(w, "The backup is of %s, %s ago, made on %s.\n", r.backup.Created.Format(time.RFC3339), r.now.Sub(r.backup.Created).Round(time.Minute), r.backup.Host)
 	switch {
 	case r.authority == authorityNew:
-		fmt.Fprintln(w, "With a new authority it lets in no machine and no token of before: every machine has to join anew.")
+		fmt.Fprintln(w, "With a new authority no earlier certificate or token is accepted: every machine has to join again.")
 	case r.unread != nil:
-		fmt.Fprintf(w, "Whom it lets in cannot be read: %v\nMachines that were deleted and tokens that were revoked since are let in again.\n", r.unread)
+		fmt.Fprintf(w, "The machines and tokens of the backup cannot be read: %v\nMachines that were deleted and tokens that were revoked since are accepted again.\n", r.unread)
 	case r.unknown != nil:
 		r.writeAll(w)
 	default:
@@ -163,14 +163,14 @@ func (r restoreReview) write(w io.Writer) {
 
 // writeAll names everybody: who of them is new is not known.
 func (r restoreReview) writeAll(w io.Writer) {
-	fmt.Fprintf(w, "What it replaces cannot be read: %v\nMachines that were deleted and tokens that were revoked since are let in again, if they are among these:\n", r.unknown)
+	fmt.Fprintf(w, "The data that it replaces cannot be read: %v\nMachines that were deleted and tokens that were revoked since are accepted again, if they are among these:\n", r.unknown)
 	writeNames(w, "machines", r.restored.Machines())
 	writeNames(w, "tokens", tokenNames(r.restored.Tokens()))
 	fmt.Fprintln(w, afterRestore)
 }
 
 // afterRestore is what can be done about those who must not come back.
-const afterRestore = "Delete those that must stay out as soon as the plane runs (kubectl delete machines.fairlead.dev NAME, fairlead token revoke ID), or answer no and restore with --authority new: no certificate and no token of the backup is accepted then, and every machine has to join again."
+const afterRestore = "Delete the machines and tokens that must stay out as soon as the plane runs (kubectl delete machines.fairlead.dev NAME, fairlead token revoke ID), or answer no and restore with --authority new: no certificate and no token of the backup is accepted then, and every machine has to join again."
 
 // writeChange names those who are let in and are not now, and the other way round.
 func (r restoreReview) writeChange(w io.Writer) {
@@ -181,12 +181,12 @@ func (r restoreReview) writeChange(w io.Writer) {
 	c := restored.Replacing(r.present)
 	back := len(c.Back)+len(c.Earlier)+len(c.Tokens) > 0
 	if !back && len(c.Gone) == 0 && !c.Authority {
-		fmt.Fprintln(w, "It lets in the same machines and tokens as what it replaces.")
+		fmt.Fprintln(w, "It accepts the same machines and tokens as the data that it replaces.")
 		return
 	}
-	fmt.Fprintln(w, "Compared with what it replaces:")
-	writeNames(w, "machines that were deleted since and are let in again", c.Back)
-	writeNames(w, "machines that joined anew since: what they had before is let in again", c.Earlier)
+	fmt.Fprintln(w, "Compared with the data that it replaces:")
+	writeNames(w, "machines that were deleted since and are accepted again", c.Back)
+	writeNames(w, "machines that joined again since: their earlier certificates are accepted again", c.Earlier)
 	writeNames(w, "tokens that were used or revoked since and can be used again", tokenNames(c.Tokens))
 	writeNames(w, "machines that joined since and must join once more", c.Gone)
 	if c.Retired {

@@ -82,7 +82,7 @@ func TestRestoreSaysWhoComesBack(t *testing.T) {
 		"changes": {
 			restoreReview{restored: before, present: stored(t, now, first, "bbbbbbbbbb", "edge-2=k9", "edge-3=k3", "edge-4=k4")},
 			[]string{
-				"let in again: edge-1\n", "joined anew since: what they had before is let in again: edge-2\n", "can be used again: aaaaaaaaaa (edge-9, until 2026-11-24T15:00:00Z)\n",
+				"accepted again: edge-1\n", "joined again since: their earlier certificates are accepted again: edge-2\n", "can be used again: aaaaaaaaaa (edge-9, until 2026-11-24T15:00:00Z)\n",
 				"must join once more: edge-2, edge-4\n", "fairlead token revoke ID",
 			},
 			"authority of agents that was retired",
@@ -90,20 +90,20 @@ func TestRestoreSaysWhoComesBack(t *testing.T) {
 		"a rotation": {
 			restoreReview{restored: before, present: stored(t, now, second, "aaaaaaaaaa", "edge-1=k1", "edge-2=k2", "edge-3=k3")},
 			[]string{"retired since is trusted again", "--authority present"},
-			"let in again",
+			"accepted again",
 		},
 		"a rotation, and the present authority": {
 			restoreReview{authority: authorityPresent, restored: before, present: stored(t, now, second, "bbbbbbbbbb", "edge-1=k1", "edge-2=k2", "edge-3=k3")},
 			[]string{"the same machines and tokens"},
 			"--authority present",
 		},
-		"a new authority": {restoreReview{authority: authorityNew, restored: before, present: before}, []string{"every machine has to join anew"}, "edge-1"},
+		"a new authority": {restoreReview{authority: authorityNew, restored: before, present: before}, []string{"every machine has to join again"}, "edge-1"},
 		"nothing to compare with": {
 			restoreReview{restored: before, unknown: embedded.ErrNoDatabase},
-			[]string{"there is no database", "let in again, if they are among these", "machines: edge-1, edge-2, edge-3\n", "tokens: aaaaaaaaaa"},
+			[]string{"there is no database", "accepted again, if they are among these", "machines: edge-1, edge-2, edge-3\n", "tokens: aaaaaaaaaa"},
 			"Compared",
 		},
-		"an unreadable backup": {restoreReview{unread: errors.New("it is damaged")}, []string{"it is damaged", "are let in again"}, "Compared"},
+		"an unreadable backup": {restoreReview{unread: errors.New("it is damaged")}, []string{"it is damaged", "are accepted again"}, "Compared"},
 		"many":                 {restoreReview{restored: stored(t, now, first, "aaaaaaaaaa", many...), present: before}, []string{"m19 and 5 more\n"}, "m20"},
 	} {
 		t.Run(name, func(t *testing.T) {

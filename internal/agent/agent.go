@@ -162,7 +162,7 @@ func failure(err error) error {
 func (a *Agent) recall() {
 	state, older, keyless := a.keeper.open(a.config.DataDir, a.config.RunDir)
 	if keyless {
-		a.config.Log.Warn("the machine has started anew, or its run directory was emptied: listeners with private keys wait until a plane has sent the keys, since these are never on the disk")
+		a.config.Log.Warn("the machine was rebooted, or its run directory was emptied: listeners with private keys wait until a plane has sent the keys, because keys are never stored on disk")
 	}
 	a.relay.recall(state.good, older, keyless)
 	whole, err := a.desired.restore(state.revision, state.target)
@@ -171,7 +171,7 @@ func (a *Agent) recall() {
 	}
 	switch {
 	case whole && !a.relay.offers():
-		a.config.Log.Info("the remembered state is of an agent without a proxy: what it balanced goes on, and the proxy waits for a plane", "revision", state.revision.String(), "older", older)
+		a.config.Log.Info("the stored state is that of an agent without a proxy: load balancing continues, and the proxy waits for a plane", "revision", state.revision.String(), "older", older)
 	case whole:
 		a.config.Log.Info("the remembered state is whole", "revision", state.revision.String(), "older", older)
 	}

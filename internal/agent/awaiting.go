@@ -89,10 +89,10 @@ func (a *announcer) awaits(v model.VIP, now time.Time) (why string, again time.D
 		w.over = true
 		a.log.Warn("a VIP waits no longer for machines that are not known to be ready for its flows", "vip", v.Address, "not_ready", strings.Join(v.Awaited, ", "))
 	case slices.Equal(v.Awaited, []string{a.machine}):
-		return "it is new here, and this machine's kernel is not ready for it yet", again
+		return "the VIP is new here, and this machine's kernel is not ready for it yet", again
 	default:
 		others := slices.DeleteFunc(slices.Clone(v.Awaited), func(m string) bool { return m == a.machine })
-		return "it is new here, and not ready for what this machine passes on are " + strings.Join(others, ", "), again
+		return "the VIP is new here, and these machines are not ready for the flows that this machine forwards: " + strings.Join(others, ", "), again
 	}
 	return "", 0
 }

@@ -203,7 +203,7 @@ func (b *balancer) work(ctx context.Context) {
 		planes.Go(func() {
 			defer b.enter(p.Kind)()
 			if err := p.Run(ctx); err != nil && ctx.Err() == nil {
-				b.log.Error("a data plane has ended; what it put into the kernel stays as it is", "data_plane", p.Kind, "error", err)
+				b.log.Error("a data plane has stopped; its load balancing in the kernel stays as it is", "data_plane", p.Kind, "error", err)
 			}
 		})
 	}

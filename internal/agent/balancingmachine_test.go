@@ -195,7 +195,7 @@ func TestStoppedBeforeTheState(t *testing.T) {
 		stop()
 		return a, log.String()
 	}
-	const says = "there was no whole state to balance by"
+	const says = "no complete state was received"
 	for _, what := range []string{"the plane still sends", "no plane"} {
 		if what == "no plane" {
 			p.stop()

@@ -190,7 +190,7 @@ func (d *drainer) withdraw(ctx context.Context) {
 		return
 	}
 	if !silence(ctx, afterWithdraw, followTime, func() (uint64, bool) { return d.coming(ctx) }) && ctx.Err() == nil {
-		d.log.Warn("something still comes to VIPs that are withdrawn: a router does not follow, or a host has a route of its own to this machine", "waited", followTime)
+		d.log.Warn("packets still arrive for withdrawn VIPs: a router does not follow, or a host has its own route to this machine", "waited", followTime)
 	}
 }
 

@@ -124,7 +124,7 @@ func (b *balancer) set(i int, w model.Balancing, now time.Time) {
 		d.last, d.wait, d.behind = w, 0, false
 	} else {
 		if d.err == nil || d.err.Error() != err.Error() {
-			b.log.Error("the data plane does not balance as it should; what it did before stays", "data_plane", plane.Kind, "error", err)
+			b.log.Error("the data plane cannot apply its configuration; it keeps the previous one", "data_plane", plane.Kind, "error", err)
 		}
 		d.wait = min(max(2*d.wait, driveAgain), driveMost)
 		d.again, d.behind = now.Add(d.wait), true

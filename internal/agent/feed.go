@@ -118,7 +118,7 @@ func (r *relay) waits() error {
 	}
 	n, keyless := r.feed.OpenListeners()
 	if n > 0 && keyless {
-		return fmt.Errorf("%d listeners wait, those with private keys until a plane has sent these: they are never on the disk", n)
+		return fmt.Errorf("%d listeners wait; listeners with private keys wait until a plane has sent the keys, because keys are never stored on disk", n)
 	}
 	if n > 0 {
 		return fmt.Errorf("the proxy has not taken %d listeners yet", n)

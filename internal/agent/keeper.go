@@ -48,11 +48,11 @@ func (k *keeper) open(dataDir, runDir string) (state remembered, older, keyless 
 	open := func(path string) (*memory, remembered) {
 		m, r, err := openMemory(path)
 		if err != nil {
-			k.log.Error("the remembered state cannot be read to its end; a living proxy keeps what it has until the plane answers, a new one is given what was read, which is older",
+			k.log.Error("the stored state is damaged: a running proxy keeps its configuration until a plane answers, a new proxy gets the older state that could be read",
 				"error", err, "revision", r.revision.String())
 			// The next write makes the file whole again, but not newer.
 			if err := k.lag.mark(true); err != nil {
-				k.log.Warn("an agent that is started after this one takes what is remembered for the newest", "error", err)
+				k.log.Warn("cannot mark the stored state as outdated: the next agent will take it for current", "error", err)
 			}
 			older = true
 		}
@@ -138,7 +138,7 @@ func (k *keeper) flush() bool {
 	k.wrote(float64(k.state.file.Size()))
 	if err != nil || k.whole {
 		if e := k.lag.mark(err != nil); e != nil {
-			k.log.Warn("an agent that is started now takes what is remembered for the newest", "error", e)
+			k.log.Warn("cannot mark the stored state as outdated: the next agent will take it for current", "error", e)
 		}
 	}
 	k.mu.Lock()

@@ -37,7 +37,7 @@ var hindrances = []hindrance{
 	},
 	{
 		[]string{x509.UnknownAuthorityError{}.Error(), ErrPin.Error()},
-		"certificate of another plane: what listens there was signed by an authority that this machine does not know; check the address",
+		"certificate of another plane: the server at this address has a certificate of an authority that this machine does not know; check the address",
 	},
 	{
 		[]string{"certificate has expired or is not yet valid"},
@@ -45,7 +45,7 @@ var hindrances = []hindrance{
 	},
 	{
 		[]string{"first record does not look like a TLS handshake", "missing selected ALPN property", "error reading server preface", "protocol version not supported"},
-		"no plane: something else than a plane's agent endpoint listens there; check the port (7443 without --agent-port)",
+		"no plane: the server at this address is not the agents' endpoint of a plane; check the port (7443 without --agent-port)",
 	},
 	{
 		[]string{"i/o timeout", syscall.ETIMEDOUT.Error(), "deadline exceeded", "keepalive ping failed"},

@@ -114,7 +114,7 @@ func TestSaysWhichPlaneItTries(t *testing.T) {
 		"no such name":    {"plane.invalid:7443", "name not "},
 		"nobody answers":  {mute.Addr().String(), "no answer for 1ms"},
 		"no port at all":  {"127.0.0.1:0", "127.0.0.1:0"},
-		"not of TLS port": {plainPort(t), "no plane: something else than a plane's agent endpoint listens there"},
+		"not of TLS port": {plainPort(t), "no plane: the server at this address is not the agents' endpoint of a plane"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -219,7 +219,7 @@ func (r *reporter) own() []string {
 	list, err := r.addresses()
 	if was := r.unknown.Swap(err != nil); err != nil {
 		if !was {
-			r.log.Warn("the machine's addresses are not known now; those of before are reported", "error", err)
+			r.log.Warn("cannot read the machine's addresses; reporting the previous ones", "error", err)
 		}
 		if told := r.told.Load(); told != nil {
 			return *told

@@ -240,7 +240,7 @@ func (r *relay) openStream(ctx context.Context, stream *delta.Stream, req *disco
 				active[n] = struct{}{}
 			}
 		} else {
-			r.log.Warn("the proxy does not say which clusters it uses; what is remembered is believed", "error", err)
+			r.log.Warn("the proxy does not report which clusters it uses; using the stored list", "error", err)
 		}
 	}
 	return r.open(stream, req, active)
@@ -289,7 +289,7 @@ func (c *conversation) await(ctx context.Context, lives bool) error {
 	case <-over:
 		return nil
 	case <-late:
-		r.log.Info("no plane has answered; the proxy is given what is remembered")
+		r.log.Info("no plane has answered; the proxy gets the stored configuration")
 		return nil
 	case <-ctx.Done():
 		return errReplaced

@@ -109,7 +109,7 @@ func (u *upstream) run(ctx context.Context) error {
 		if err.Error() != said {
 			said = err.Error()
 			if whole {
-				u.log.Error("no plane for this machine; traffic goes on with what is remembered", "error", err, "planes", u.planes)
+				u.log.Error("no plane for this machine; traffic continues with the stored configuration", "error", err, "planes", u.planes)
 			} else {
 				u.log.Error("this machine has not joined yet and serves nothing", "error", err, "planes", u.planes)
 			}

@@ -56,12 +56,12 @@ func (r *relay) withholds() string {
 	defer r.mu.Unlock()
 	switch {
 	case r.whole && !r.offers():
-		return "the proxy serves nothing until a plane answers: the agent before ran without one, and remembers nothing for it"
+		return "the proxy serves nothing until a plane answers: the previous agent ran without a proxy and stored no configuration for one"
 	case r.withheld == 0:
 		return ""
 	case r.older:
-		return "the proxy runs on with what it has until a plane answers: what is remembered is older"
+		return "the proxy keeps its configuration until a plane answers: the stored one is older"
 	default:
-		return "the proxy runs on with what it has until a plane answers, for " + r.withholdTime.String() + " at most: what is remembered may be older"
+		return "the proxy keeps its configuration until a plane answers, for " + r.withholdTime.String() + " at most: the stored one may be older"
 	}
 }

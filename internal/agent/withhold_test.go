@@ -61,7 +61,7 @@ func TestDamagedMemoryIsWithheld(t *testing.T) {
 	a, stop := m.start()
 	p.call() // it says nothing
 	dialRelay(t, m).resume()
-	eventually(t, "it is withheld", func() bool { return strings.Contains(a.Status().Withheld, "what is remembered is older") })
+	eventually(t, "it is withheld", func() bool { return strings.Contains(a.Status().Withheld, "the stored one is older") })
 	if err := a.Readyz(t.Context()); err != nil {
 		t.Errorf("an Envoy that lives on does not count: %v", err)
 	}
@@ -77,7 +77,7 @@ func TestDamagedMemoryIsWithheld(t *testing.T) {
 	c, _ := p.call()
 	e := dialRelay(t, m)
 	e.resume()
-	eventually(t, "it is withheld again", func() bool { return strings.Contains(a.Status().Withheld, "what is remembered is older") })
+	eventually(t, "it is withheld again", func() bool { return strings.Contains(a.Status().Withheld, "the stored one is older") })
 	c.must(t, whole(t, at(1, 3), 3)...)
 	e.wants(gatetest.Cluster(t, "c1", "s1", 3))
 	stop()

@@ -18,7 +18,7 @@ import (
 )
 
 // Unstapled is why a Secret cannot be sent: Envoy refuses such a certificate.
-const Unstapled = "its certificate has to be shown with an OCSP response (must-staple), and there is none"
+const Unstapled = "its certificate requires a stapled OCSP response (must-staple), and there is none"
 
 // build makes the resources. One that several views touch is made once. One that
 // cannot be sent changes nothing for those who have it.

@@ -19,11 +19,11 @@ func (c *Catalog) UnfitProblems() []model.Problem {
 		subject, message := ShortType(k.Type)+" "+k.Name, why
 		if k.Host != "" {
 			subject = "host " + k.Host + " at " + string(k.Listener)
-			message += "; it is served as it was sent last, or answered 503 or 404"
+			message += "; machines keep the version that they have, or answer 503 or 404 without one"
 		} else {
-			message += "; machines keep the version that they have, those that have none go without"
+			message += "; machines keep the version that they have, if any"
 			if hosts := c.hostsOn(k); len(hosts) > 0 {
-				message += "; concerned is " + model.List(hosts, ", ")
+				message += "; affected hosts: " + model.List(hosts, ", ")
 			}
 		}
 		problems = append(problems, model.Problem{Severity: model.SeverityError, Subject: subject, Reason: reasonUnfit, Message: message})

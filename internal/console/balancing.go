@@ -172,8 +172,8 @@ func (c Client) read(ctx context.Context, path string, into any, what string) er
 func WriteBackends(w io.Writer, rows []v1.BackendStatus, wide bool, most int) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
 	if len(rows) == 0 {
-		fmt.Fprintln(b, "no backend: no frontend is balanced in the kernel, or those that are have none (`fairlead vips` shows the frontends);\n"+
-			"`fairlead routes` shows what proxies serve and the backends of that")
+		fmt.Fprintln(b, "no backend: no frontend is balanced in the kernel, or these frontends have no backend (`fairlead vips` shows the frontends);\n"+
+			"`fairlead routes` shows the routes of proxies and their backends")
 	}
 	left := 0
 	if most > 0 && len(rows) > most {
@@ -292,7 +292,7 @@ func WriteFlows(w io.Writer, list v1.FlowList, chosen bool) error {
 		flush(t)
 	}
 	if len(list.Silent) > 0 {
-		fmt.Fprintf(b, "not answered in time: %s, whose flows are not here (`fairlead status` shows what is known of a machine)\n", strings.Join(list.Silent, ", "))
+		fmt.Fprintf(b, "not answered in time: %s, whose flows are missing here (`fairlead status` shows the state of machines)\n", strings.Join(list.Silent, ", "))
 	}
 	if len(list.Truncated) > 0 {
 		fmt.Fprintf(b, "there are more at %s: --limit, --frontend, --client and --backend choose\n", strings.Join(list.Truncated, ", "))

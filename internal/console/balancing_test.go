@@ -92,7 +92,7 @@ tcp://192.0.2.1:80  Service shop/web
   ADDRESS        MACHINE  STATE  HEALTH       WEIGHT  HOPS  SHARE  FLOWS  PACKETS  ROWS  NEW FLOWS  BYTES  SAYS
   10.0.0.1:8080  -        ready  not checked  0       0     0%     -      -        -     -          -      not checked: too many
 `},
-		"none": {nil, false, 0, "\nno backend: no frontend is balanced in the kernel, or those that are have none (`fairlead vips` shows the frontends);\n`fairlead routes` shows what proxies serve and the backends of that\n"},
+		"none": {nil, false, 0, "\nno backend: no frontend is balanced in the kernel, or these frontends have no backend (`fairlead vips` shows the frontends);\n`fairlead routes` shows the routes of proxies and their backends\n"},
 	} {
 		var b bytes.Buffer
 		if err := WriteBackends(&b, x.rows, x.wide, x.most); err != nil || b.String() != x.want[1:] {
@@ -141,7 +141,7 @@ edge-1  tcp://192.0.2.1:80  198.51.100.7:4000  10.0.0.1:8080  -        establish
 there are more at edge-2: --limit, --frontend, --client and --backend choose
 `, list: list},
 		{
-			want: "no such flow at edge-1\nnot answered in time: edge-2, edge-3, whose flows are not here (`fairlead status` shows what is known of a machine)\n",
+			want: "no such flow at edge-1\nnot answered in time: edge-2, edge-3, whose flows are missing here (`fairlead status` shows the state of machines)\n",
 			list: v1.FlowList{Answered: []string{"edge-1"}, Silent: []string{"edge-2", "edge-3"}}, chosen: true,
 		},
 		{want: "no machine has answered: `fairlead status` says which are connected\n"},

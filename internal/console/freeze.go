@@ -97,7 +97,7 @@ func writeFreeze(w io.Writer, f *v1.FreezeStatus, o TextOptions) {
 	}
 	fmt.Fprintln(w)
 	if f.Unknown {
-		fmt.Fprintln(w, "           this plane began later: machines are sent nothing at all and keep what they have, endpoints too")
+		fmt.Fprintln(w, "           this plane started later: machines receive nothing and keep their configuration, including endpoints")
 	} else {
 		fmt.Fprintf(w, "           edges have routing as of %s; %d changes are held back; `fairlead unfreeze` lets them through\n", f.AsOf.UTC().Format(time.RFC3339), f.Held)
 	}

@@ -16,7 +16,7 @@ import (
 // WriteVIPs renders the VIPs: who has each, who announces it, and why not.
 func WriteVIPs(w io.Writer, s v1.Status, o TextOptions) error {
 	b := bufio.NewWriterSize(printable{w}, screen)
-	if t := heading(b, "VIPs", len(s.VIPs), "none: no AddressPool, or nobody who needs an address of one"); t != nil {
+	if t := heading(b, "VIPs", len(s.VIPs), "none: there is no AddressPool, or no resource needs an address"); t != nil {
 		shown := rows(b, s.VIPs, o)
 		fmt.Fprintln(t, "  ADDRESS\tPOOL\tOWNER\tBY\tSTATE\tMACHINES\tFRONTENDS")
 		for _, v := range shown {

@@ -60,13 +60,13 @@ func writePlane(w io.Writer, p v1.PlaneStatus, o TextOptions) {
 	case p.Leader != "":
 		role = "standby of " + p.Leader
 	default:
-		role = "not leading, nor does it know who does"
+		role = "standby, without knowing the leader"
 	}
 	fmt.Fprintf(w, "Plane      %s, %s, up %s, epoch %d, revision %d, version %s\n",
 		p.Identity, role, age(o.Now, p.Started), p.Epoch, p.Revision, p.Version)
 	writeFreeze(w, p.Freeze, o)
 	if !p.Leading && p.Leader != "" {
-		fmt.Fprint(w, "           machines report to the leader: ask there what they run")
+		fmt.Fprint(w, "           machines report to the leader: ask it for their state")
 		if p.LeaderConsole != "" {
 			fmt.Fprint(w, ", its console is at ", p.LeaderConsole)
 		}

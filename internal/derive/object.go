@@ -16,7 +16,7 @@ import (
 )
 
 // ErrForeign is the class of objects that have the name of a derived one and belong to somebody else.
-var ErrForeign = errors.New("an object of this name belongs to somebody else")
+var ErrForeign = errors.New("an object of this name exists and was not created by Fairlead")
 
 // Object is a derived object.
 type Object struct {

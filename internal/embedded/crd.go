@@ -198,7 +198,7 @@ func (i *installer) object(ctx context.Context, client dynamic.ResourceInterface
 			return err
 		}
 		if why != "" {
-			i.log.Warn("what is installed stays in use", "kind", ours.GetKind(), "name", ours.GetName(), "why", why)
+			i.log.Warn("a custom resource definition is not replaced; the installed one stays in use", "kind", ours.GetKind(), "name", ours.GetName(), "why", why)
 			return nil
 		}
 	case !apierrors.IsNotFound(err):
@@ -262,7 +262,7 @@ func (i *installer) apply(ctx context.Context, client dynamic.ResourceInterface,
 		switch {
 		case apierrors.IsTimeout(err), apierrors.IsServerTimeout(err), apierrors.IsTooManyRequests(err):
 			until = busy
-			i.log.Warn("the API is late; it is asked again", "kind", ours.GetKind(), "name", ours.GetName(), "error", err)
+			i.log.Warn("the API does not answer in time; trying again", "kind", ours.GetKind(), "name", ours.GetName(), "error", err)
 		case err != nil && i.own && strings.Contains(err.Error(), safeUpgrades):
 			until = lag
 		default:

@@ -508,7 +508,7 @@ func (x *explainer) route(host *model.VirtualHost, s seen) (*model.Route, taken)
 	case len(host.Routes) == 0:
 		x.e.Host.Note = "it has no routes"
 	case x.e.Host.Kind != "any":
-		x.e.Host.Note = "no wildcard takes what " + host.Host + " has no route for"
+		x.e.Host.Note = "no wildcard takes requests that " + host.Host + " has no route for"
 	}
 	return nil, notTaken
 }

@@ -301,7 +301,7 @@ func (e *FlowExplanation) announced() {
 // silent says of which machines it is not known whether they have the flow.
 func (e *FlowExplanation) silent(machines []string) {
 	if len(machines) > 0 {
-		e.Notes = append(e.Notes, fmt.Sprintf("%s did not answer in time: whether the flow is in a table there is not known (`fairlead status` shows what is known of a machine)", shortList(machines, ", ")))
+		e.Notes = append(e.Notes, fmt.Sprintf("%s did not answer in time: whether the flow is in a table there is not known (`fairlead status` shows the state of machines)", shortList(machines, ", ")))
 	}
 }
 

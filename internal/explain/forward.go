@@ -144,9 +144,9 @@ func (x *explainer) take(h *model.VirtualHost, r model.Route, s seen, how taken)
 	}
 	switch {
 	case how == asPreflightHere:
-		x.answer(200, "the proxy answers what a browser asks before a request of "+route.CORS.Origin)
+		x.answer(200, "the proxy answers the CORS preflight request of "+route.CORS.Origin)
 	case unanswerable(p):
-		x.answer(500, "a policy of the route has no service that can be asked, and lets nobody pass")
+		x.answer(500, "a policy of the route has no reachable service, and refuses every request")
 	case r.Redirect != nil:
 		x.answer(r.Redirect.Status, "the route sends clients to "+route.Redirect.Location)
 	case r.Forward == nil:
@@ -180,9 +180,9 @@ func (x *explainer) brokenPercent() (share float64) {
 // preflight answers what a browser asks before a request to backends. The route that
 // refuses the share of broken references takes part where it hears OPTIONS.
 func (x *explainer) preflight(r model.Route, c *CORS, refused *Policy) {
-	why := "the proxy answers what a browser asks before a request of " + c.Origin
+	why := "the proxy answers the CORS preflight request of " + c.Origin
 	if !c.Allowed {
-		why = "the proxy answers what a browser asks, and does not name the origin " + c.Origin + ": the browser sends no request"
+		why = "the proxy answers the CORS preflight request, and does not allow the origin " + c.Origin + ": the browser sends no request"
 	}
 	broken := 0.0
 	if r.Match.Method == "" || r.Match.Method == "OPTIONS" {

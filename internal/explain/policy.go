@@ -130,7 +130,7 @@ func (x *explainer) asks(service model.GroupID, text string, timeout, usual time
 	if service == "" {
 		one.Text = "has no service that can be asked, and lets everybody pass"
 		if !open {
-			one.Text, one.Status, one.Why = "has no service that can be asked, and lets nobody pass", 500, "the policy's service does not exist, or the policy has a mistake"
+			one.Text, one.Status, one.Why = "has no reachable service, and refuses every request", 500, "the policy's service does not exist, or the policy has a mistake"
 		}
 		return one
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrOthers is for a program that somebody else than root may replace: a unit would run it as root.
-var ErrOthers = errors.New("others than root may write there, and systemd would run what they put there as root: copy the program to /usr/local/bin, say, and install with that one")
+var ErrOthers = errors.New("other users than root may write there, and systemd would run their program as root: copy the program, for example to /usr/local/bin, and install with that copy")
 
 // rootsAlone says why a file, or a directory above it, is not root's alone to change. A sticky bit does not help: a
 // directory like /tmp is emptied, and is anybody's then.

@@ -179,7 +179,7 @@ func (w *wait) line(left flowsLeft, m leaving, rest time.Duration) string {
 	case left.known || left.flows > 0:
 		return fmt.Sprintf("%d flows are left", left.flows)
 	case w.target.machine != "" && left.rows == 0:
-		return "no VIP leads to its proxy; what it passes on to backends is not counted"
+		return "no VIP leads to its proxy; flows that it forwards to backends are not counted"
 	default:
 		return "no data plane counts its flows"
 	}

@@ -138,7 +138,7 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		}, "the plane does not know its machines yet|it has not reported to this plane yet|0 flows are left|machine edge-1 is drained", ""},
 		"machine that was deleted": {Target{machine: "edge-3"}, time.Nanosecond, atNumber{}, func(int) []v1.BackendStatus {
 			return nil
-		}, "there is no such Machine any more: its agent serves on with what it has", "there is no such Machine any more"},
+		}, "the Machine was deleted: its agent keeps serving its present configuration", "the Machine was deleted"},
 		"machine without VIPs that is off": {Target{machine: "off-1"}, time.Nanosecond, atNumber{}, func(int) []v1.BackendStatus {
 			return nil
 		}, "it is not connected: whether it announces VIPs is not known", "it is not connected"},
@@ -174,14 +174,14 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			time.Nanosecond,
 			atNumber{},
 			func(int) []v1.BackendStatus { return []v1.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
+			"no VIP leads to its proxy; flows that it forwards to backends are not counted|the drain time of machine edge-1 is over", "",
 		},
 		"machine that only passes on, and hands over first": {
 			Target{machine: "edge-1"},
 			time.Nanosecond,
 			atNumber{handsOver: 3},
 			func(int) []v1.BackendStatus { return []v1.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"it goes on until another machine announces its VIPs|no VIP leads to its proxy; what it passes on to backends is not counted|the drain time of machine edge-1 is over", "",
+			"it goes on until another machine announces its VIPs|no VIP leads to its proxy; flows that it forwards to backends are not counted|the drain time of machine edge-1 is over", "",
 		},
 		"not counted": {
 			backend, time.Nanosecond,

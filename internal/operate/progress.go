@@ -91,7 +91,7 @@ func (t Target) leaving(s v1.Status, told *cordonRevision) (m leaving) {
 		m.holds = "the plane does not know its machines yet"
 		return m
 	case i < 0:
-		m.holds = "there is no such Machine any more: its agent serves on with what it has"
+		m.holds = "the Machine was deleted: its agent keeps serving its present configuration"
 		return m
 	}
 	machine := s.Machines[i]

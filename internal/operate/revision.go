@@ -52,7 +52,7 @@ func FindRevision(list []v1.Revision, newest delta.Revision, text string) (v1.Re
 		if earlier != "" {
 			return v1.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d%s", text, newest.Number, earlier)
 		}
-		return v1.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists what it can turn back to", text, newest.Number)
+		return v1.Revision{}, fmt.Errorf("there is no revision %s yet: the plane is at %d, and 'fairlead revisions' lists the revisions that it can revert to", text, newest.Number)
 	}
 	// A revision between two that changed routing is the earlier one of them.
 	for _, r := range list {
@@ -60,5 +60,5 @@ func FindRevision(list []v1.Revision, newest delta.Revision, text string) (v1.Re
 			return r, nil
 		}
 	}
-	return v1.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s%s: 'fairlead revisions' lists what it can turn back to", text, earlier)
+	return v1.Revision{}, fmt.Errorf("the plane knows no revision of routing up to %s%s: 'fairlead revisions' lists the revisions that it can revert to", text, earlier)
 }

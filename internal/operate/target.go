@@ -214,7 +214,7 @@ func (t Target) lastOf(rows []v1.BackendStatus) []string {
 	var out []string
 	for _, f := range slices.SortedFunc(maps.Keys(mine), v1.FrontendKey.Compare) {
 		if !others[f] {
-			out = append(out, fmt.Sprintf("no other backend of %s takes flows: where none of the other frontends of the VIP has one, it is withdrawn, and what this one has breaks", f))
+			out = append(out, fmt.Sprintf("no other backend of %s accepts flows: if no other frontend of the VIP has such a backend, the VIP is withdrawn, and the present flows break", f))
 		}
 	}
 	return out

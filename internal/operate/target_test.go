@@ -116,7 +116,7 @@ func TestDrainWarnsOfTheLastBackend(t *testing.T) {
 		row(82, "10.0.0.4:82", 0),
 	}
 	got := Target{backend: netip.MustParseAddr("10.0.0.4")}.lastOf(rows)
-	if len(got) != 1 || !strings.HasPrefix(got[0], "no other backend of tcp://192.0.2.1:80 takes flows") {
+	if len(got) != 1 || !strings.HasPrefix(got[0], "no other backend of tcp://192.0.2.1:80 accepts flows") {
 		t.Errorf("it warns %q", got)
 	}
 }

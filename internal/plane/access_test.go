@@ -156,7 +156,7 @@ func TestAuthorityOfARestore(t *testing.T) {
 	// Nor one who shows the token that he has spent, which is good for his key.
 	parts := strings.Split(spent, ".")
 	parts[3] = p.trust.authorities.Pin()
-	if err := anyone.join(p.AgentAddress().String(), strings.Join(parts, ".")); err == nil || !strings.Contains(err.Error(), "there is none of ID "+parts[1]) {
+	if err := anyone.join(p.AgentAddress().String(), strings.Join(parts, ".")); err == nil || !strings.Contains(err.Error(), "there is no token with ID "+parts[1]) {
 		t.Errorf("with a token that was spent before: %v", err)
 	}
 	if left, err := tokenSecrets(ctx, r.client); err != nil || len(left) != 1 || left[0].Name != tokenPrefix+"unreadable" {

@@ -70,7 +70,7 @@ func adoptAuthorities(ctx context.Context, c client.Client, file string, now fun
 		_, _, err = parseAuthorities(f.Fields, now)
 	}
 	if err != nil {
-		return unusableAuthority{fmt.Errorf("take in the agents' authorities that a restore left in %s: %w; remove the file to go on with those of the backup", file, err)}
+		return unusableAuthority{fmt.Errorf("import the agents' authorities that a restore left in %s: %w; remove the file to continue with those of the backup", file, err)}
 	}
 	if _, err := loadAuthority(ctx, c, now, log); err != nil && !errors.As(err, new(unusableAuthority)) {
 		return err // else there is a Secret, whatever it holds

@@ -56,7 +56,7 @@ func (l *loop) freeze(f history.Freeze) {
 	l.history.ApplyGroups(ch.Groups, l.plane.config.Now())
 	if l.history.Frozen().Lost {
 		l.publish(ch)
-		log.Warn("routing is frozen as of a time that this plane does not know; machines are sent nothing and keep what they have", "as_of", f.AsOf, "reason", f.Reason)
+		log.Warn("routing is frozen at a time before this plane's history; machines receive nothing and keep their configuration", "as_of", f.AsOf, "reason", f.Reason)
 		l.placeMachines()
 		return
 	}

@@ -108,7 +108,7 @@ func (l *loop) keepVIPs(ch *translate.Changes, was map[string]*model.Machine) {
 		}
 	}
 	for machine, vips := range keepers {
-		l.plane.config.Log.Info("a machine keeps VIPs that it is to have no longer: no other machine announces them yet", "machine", machine, "vips", model.List(vips, ", "), "at_most", handoverTime)
+		l.plane.config.Log.Info("a machine keeps VIPs that were assigned to other machines: none of these announces them yet", "machine", machine, "vips", model.List(vips, ", "), "at_most", handoverTime)
 	}
 	for address, v := range given { // a VIP is the same at all its machines
 		if kept := h.kept[address]; kept != nil {
@@ -188,7 +188,7 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 		}
 		if len(last) > 0 {
 			h.cordons[name] = &cordon{deferral{since: l.plane.config.Now()}, last}
-			l.plane.config.Log.Info("a machine that is cordoned goes on to announce its VIPs: no other machine announces one of them yet", "machine", name, "vip", last[0].Address, "at_most", handoverTime)
+			l.plane.config.Log.Info("a cordoned machine keeps announcing its VIPs: no other machine announces one of them yet", "machine", name, "vip", last[0].Address, "at_most", handoverTime)
 		}
 	}
 	m.Cordoned = m.Cordoned && h.cordons[name] == nil
@@ -327,7 +327,7 @@ func (l *loop) releaseVIPs(update *southbound.Update) {
 		}
 	}
 	for machine, vips := range late {
-		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, though no other one that stays has begun to", "machine", machine, "vips", model.List(vips, ", "), "after", handoverTime)
+		l.plane.config.Log.Warn("the last machine that announces VIPs withdraws them, although no other machine announces them yet", "machine", machine, "vips", model.List(vips, ", "), "after", handoverTime)
 	}
 }
 

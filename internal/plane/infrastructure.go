@@ -77,7 +77,7 @@ func tellInfrastructure(log *slog.Logger, o *corev1.ServiceAccount, g *gatewayv1
 	name := client.ObjectKeyFromObject(g).String()
 	switch t {
 	case derive.Foreign:
-		log.Warn("a ServiceAccount that is somebody else's has the name of what would stand for a Gateway", "service_account", client.ObjectKeyFromObject(o).String())
+		log.Warn("a ServiceAccount that Fairlead did not create has the name of a Gateway's ServiceAccount", "service_account", client.ObjectKeyFromObject(o).String())
 	case derive.Forbidden:
 		log.Warn("the plane has no right to ServiceAccounts in the namespace of a Gateway with spec.infrastructure; the Gateway is served all the same (rbac.infrastructureNamespaces of the chart)",
 			"gateway", name, "error", err)

@@ -263,7 +263,7 @@ func TestUsedTokenBringsNobodyBack(t *testing.T) {
 			t.Errorf("want %q: %v", words, err)
 		}
 	}
-	refused(a, first, "not good for machine edge-1 any more")
+	refused(a, first, "no longer valid for machine edge-1")
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
 	if err := r.client.Delete(context.Background(), m); err != nil {
 		t.Fatal(err)
@@ -271,7 +271,7 @@ func TestUsedTokenBringsNobodyBack(t *testing.T) {
 	refused(a, first, "was deleted since")
 	refused(b, second, "was deleted since")
 	r.create(&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}})
-	refused(b, second, "not good for machine edge-1 any more")
+	refused(b, second, "no longer valid for machine edge-1")
 	if err := a.join(address, r.token("edge-1", time.Hour)); err != nil {
 		t.Errorf("a new token: %v", err)
 	}

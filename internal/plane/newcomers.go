@@ -208,7 +208,7 @@ func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.T
 
 // miss notes that a VIP is announced though machines have not followed.
 func (l *loop) miss(vip model.VIPKey, names []string, rev delta.Revision) {
-	l.plane.config.Log.Warn("a machine announces a VIP though others are not known to take what it passes on to them: connections may break",
+	l.plane.config.Log.Warn("a machine announces a VIP although other machines may not accept the flows that it forwards to them: connections may break",
 		"machine", vip.Machine, "vip", vip.Address, "not_ready", strings.Join(names, ", "), "after", newcomerTime)
 	if l.newcomers.missed[vip] == nil {
 		l.newcomers.missed[vip] = map[string]delta.Revision{}

@@ -471,7 +471,7 @@ func (p *Plane) Standby() error {
 	case t.Held:
 		return nil
 	case t.Leader == "":
-		return errors.New("no plane leads yet, and only one that leads knows what machines do")
+		return errors.New("no plane leads yet, and only the leader knows the state of machines")
 	default:
 		return console.Standby{Leader: t.Identity, Agents: t.Leader, Console: t.Console}
 	}

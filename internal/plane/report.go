@@ -193,7 +193,7 @@ func (l *loop) sourceProblems() []model.Problem {
 	if kinds := slices.Sorted(maps.Keys(trouble)); len(kinds) > 0 {
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityError, Subject: "API " + l.plane.config.REST.Host, Reason: "Away",
-			Message: "the API does not answer, machines run what is known: " + trouble[kinds[0]],
+			Message: "the API does not answer, machines keep the known configuration: " + trouble[kinds[0]],
 		})
 	}
 	unreadable := l.plane.source.Unreadable()

@@ -233,7 +233,7 @@ func (s AuthorityStatus) missing(names []string) error {
 func updateAuthority(ctx context.Context, c client.Client, secret *corev1.Secret) error {
 	err := c.Update(ctx, secret)
 	if apierrors.IsConflict(err) {
-		return fmt.Errorf("somebody else changed the agents' authorities at the same time; nothing was changed here: %w", err)
+		return fmt.Errorf("the agents' authorities were changed at the same time; nothing was changed here: %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("store the agents' authorities in secret %s: %w", client.ObjectKeyFromObject(secret), err)

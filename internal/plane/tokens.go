@@ -231,7 +231,7 @@ func (t tokens) check(ctx context.Context, token southbound.Token, key southboun
 	secret := &corev1.Secret{}
 	err := t.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: tokenPrefix + token.ID}, secret)
 	if apierrors.IsNotFound(err) {
-		return nil, TokenInfo{}, fmt.Errorf("%w: there is none of ID %s: it was revoked, or used long ago, or is another plane's", southbound.ErrToken, token.ID)
+		return nil, TokenInfo{}, fmt.Errorf("%w: there is no token with ID %s: it was revoked, or used long ago, or belongs to another plane", southbound.ErrToken, token.ID)
 	} else if err != nil {
 		return nil, TokenInfo{}, fmt.Errorf("look up the token: %w", err)
 	}
@@ -260,12 +260,12 @@ func (t tokens) checkMachine(ctx context.Context, info TokenInfo) error {
 	err := t.client.Get(ctx, client.ObjectKey{Name: info.Machine}, m)
 	switch {
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%w: it was used at %s, and machine %s was deleted since; make a new one (fairlead token create --machine %s, and --role backend for one with backends only)",
+		return fmt.Errorf("%w: it was used at %s, and machine %s was deleted since; create a new one (fairlead token create --machine %s, and --role backend for one with backends only)",
 			southbound.ErrToken, info.Spent.Format(time.RFC3339), info.Machine, info.Machine)
 	case err != nil:
 		return fmt.Errorf("look up the token's machine %s: %w", info.Machine, err)
 	case !slices.Contains(keysOf(m), string(info.key)):
-		return fmt.Errorf("%w: it was used at %s, and its key is not good for machine %s any more; make a new one (fairlead token create --machine %s, and --role backend for one with backends only)",
+		return fmt.Errorf("%w: it was used at %s, and its key is no longer valid for machine %s; create a new one (fairlead token create --machine %s, and --role backend for one with backends only)",
 			southbound.ErrToken, info.Spent.Format(time.RFC3339), info.Machine, info.Machine)
 	}
 	return nil

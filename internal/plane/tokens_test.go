@@ -110,7 +110,7 @@ func TestTokensThatAreRefused(t *testing.T) {
 		at                   time.Time
 	}{
 		{"wrong secret", strings.Join([]string{parts[0], parts[1], strings.Repeat("A", 43), parts[3]}, "."), "secret is wrong", now},
-		{"unknown", strings.Join([]string{parts[0], "aaaaaaaaaa", parts[2], parts[3]}, "."), "there is none of ID aaaaaaaaaa", now},
+		{"unknown", strings.Join([]string{parts[0], "aaaaaaaaaa", parts[2], parts[3]}, "."), "there is no token with ID aaaaaaaaaa", now},
 		{"expired", printed, "it expired at", now.Add(time.Minute)},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func (t *trust) follow(ctx context.Context) bool {
 		return true
 	}
 	if t.authorities.Set(shown, next) {
-		p.config.Log.Info("the agents' authorities are others now", "shown", shown.Pin(), "next", t.authorities.Next())
+		p.config.Log.Info("the agents' authorities have changed", "shown", shown.Pin(), "next", t.authorities.Next())
 		p.server.TrustChanged()
 		signal(t.changed)
 	}
@@ -138,7 +138,7 @@ func (t *trust) store(ctx context.Context) error {
 	if err := p.client.Create(ctx, secret); err != nil {
 		return fmt.Errorf("secret %s is gone, and cannot be stored again: %w", key, err)
 	}
-	p.config.Log.Warn("somebody deleted the agents' authorities; they are stored again", "secret", key)
+	p.config.Log.Warn("the Secret of the agents' authorities was deleted; it is stored again", "secret", key)
 	return nil
 }
 

@@ -43,7 +43,7 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 		}
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindGateway), Namespace: n.Namespace, Name: n.Name}.String(), Reason: reasonNoClass,
-			Message: fmt.Sprintf("spec.gatewayClassName: there is no GatewayClass %s, so nobody serves it; a class of ours has spec.controllerName %s", class, controller),
+			Message: fmt.Sprintf("spec.gatewayClassName: there is no GatewayClass %s, so the Gateway is not served; a GatewayClass of Fairlead has spec.controllerName %s", class, controller),
 		})
 	}
 	return problems
@@ -79,11 +79,11 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 		case attached && len(missing) == 0:
 			continue
 		case attached:
-			message = field.ListTexts(missing) + ", so nobody serves it there"
+			message = field.ListTexts(missing) + ", so the route is not served there"
 		case len(missing) > 0:
-			message = field.ListTexts(missing) + ", so nobody serves it"
+			message = field.ListTexts(missing) + ", so the route is not served"
 		default:
-			message = "spec.parentRefs: it names no Gateway, so nobody serves it"
+			message = "spec.parentRefs: the route names no Gateway, so it is not served"
 		}
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: r.Object.String(), Reason: reasonNoGateway, Message: message,
@@ -112,7 +112,7 @@ func unclaimedServices(s *snapshot.Snapshot) []model.Problem {
 		}
 		problems = append(problems, model.Problem{
 			Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindService), Namespace: n.Namespace, Name: n.Name}.String(), Reason: reasonNoServiceClass,
-			Message: fmt.Sprintf("spec.loadBalancerClass: there is no class %s, so nobody serves it; ours is %s, and the field cannot be changed: create the Service again", class, v1alpha1.LoadBalancerClass),
+			Message: fmt.Sprintf("spec.loadBalancerClass: there is no class %s, so the Service is not served; the class of Fairlead is %s, and the field cannot be changed: create the Service again", class, v1alpha1.LoadBalancerClass),
 		})
 	}
 	return problems

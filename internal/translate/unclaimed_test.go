@@ -70,7 +70,7 @@ func TestUnclaimedRoutes(t *testing.T) {
 		}
 		got[p.Subject] = p.Message
 	}
-	if len(got) != 3 || got["HTTPRoute team/half"] != "spec.parentRefs[0]: there is no Gateway team/nobody, so nobody serves it there" || !strings.Contains(got["HTTPRoute team/lost"], "spec.parentRefs[0]: there is no Gateway team/edge") ||
+	if len(got) != 3 || got["HTTPRoute team/half"] != "spec.parentRefs[0]: there is no Gateway team/nobody, so the route is not served there" || !strings.Contains(got["HTTPRoute team/lost"], "spec.parentRefs[0]: there is no Gateway team/edge") ||
 		!strings.Contains(got["HTTPRoute team/alone"], "names no Gateway") {
 		t.Errorf("%+v", got)
 	}
@@ -89,7 +89,7 @@ func TestUnclaimedServices(t *testing.T) {
 		}
 	}
 	problems := unclaimedServices(s)
-	if len(problems) != 1 || problems[0].Subject != "Service default/mistyped" || problems[0].Reason != reasonNoServiceClass || !strings.Contains(problems[0].Message, "ours is fairlead.dev/l4") {
+	if len(problems) != 1 || problems[0].Subject != "Service default/mistyped" || problems[0].Reason != reasonNoServiceClass || !strings.Contains(problems[0].Message, "the class of Fairlead is fairlead.dev/l4") {
 		t.Errorf("%+v", problems)
 	}
 }

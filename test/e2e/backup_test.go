@@ -62,11 +62,11 @@ func TestBackupAndRestore(t *testing.T) {
 	if status, _, errs := s.run(t, m, "restore", "--data-dir", s.plane.Dir, "--file", damaged); status != 1 || !matches("fairlead: restore …the backup is cut short…", errs) {
 		t.Errorf("restore of half a backup ended with %d: %s", status, errs)
 	}
-	if status, _, errs := s.run(t, m, "restore", "--data-dir", s.plane.Dir, "--file", file); status != 1 || !strings.HasPrefix(errs, "The backup is of ") || !strings.Contains(errs, "--yes goes on") {
+	if status, _, errs := s.run(t, m, "restore", "--data-dir", s.plane.Dir, "--file", file); status != 1 || !strings.HasPrefix(errs, "The backup is of ") || !strings.Contains(errs, "use --yes to continue") {
 		t.Errorf("restore without anybody to ask ended with %d: %s", status, errs)
 	}
 	if status, out, errs := s.run(t, m, "restore", "--data-dir", s.plane.Dir, "--file", file, "--yes"); status != 0 || out != "restored "+s.plane.Dir+" from "+file+"\n" ||
-		!strings.Contains(errs, "It lets in the same machines and tokens") {
+		!strings.Contains(errs, "It accepts the same machines and tokens") {
 		t.Fatalf("restore ended with %d: %s%s", status, out, errs)
 	}
 	s.startPlane(t)

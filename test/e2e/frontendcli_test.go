@@ -57,7 +57,7 @@ func TestAskingAboutFrontends(t *testing.T) {
 	ask(
 		asking{args: "vips", want: []string{"no AddressPool"}},
 		asking{args: "vips -o json", want: []string{"[]"}},
-		asking{args: "backends", want: []string{"no backend", "`fairlead routes` shows what proxies serve"}},
+		asking{args: "backends", want: []string{"no backend", "`fairlead routes` shows the routes of proxies"}},
 		asking{args: "backends -o json", want: []string{"[]"}},
 		asking{args: "backends web", code: 1, want: []string{"nothing is balanced"}, not: []string{"does the plane run"}},
 		asking{args: "flows", want: []string{"no flow at edge-1: no frontend has a connection"}},

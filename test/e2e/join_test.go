@@ -74,7 +74,7 @@ func TestTokens(t *testing.T) {
 		"cut":     {strings.Join(wrong, ".")[:70], "join token refused: …: copy it whole, as `fairlead token create` printed it"},
 		"empty":   {"", "join token refused: it does not have the form …"},
 		"secret":  {strings.Join([]string{wrong[0], wrong[1], strings.Repeat("A", len(wrong[2])), wrong[3]}, "."), at + "join token refused: token refused: its secret is wrong: " + again},
-		"unknown": {strings.Join([]string{wrong[0], "aaaaaaaaaa", wrong[2], wrong[3]}, "."), at + "join token refused: token refused: there is none of ID aaaaaaaaaa: it was revoked, or used long ago, or is another plane's: " + again},
+		"unknown": {strings.Join([]string{wrong[0], "aaaaaaaaaa", wrong[2], wrong[3]}, "."), at + "join token refused: token refused: there is no token with ID aaaaaaaaaa: it was revoked, or used long ago, or belongs to another plane: " + again},
 		"another": {j.token(t, "somebody"), at + "join token refused: token refused: it is for machine somebody, not for \"newcomer\": " + again},
 		"role": {j.token(t, "newcomer", "--role", "Backend"), at + "join token refused: token refused: the token is for a machine of role backend, and this agent was started with --role edge: " +
 			"start it with --role backend, or with a token of `fairlead token create --machine newcomer --role edge` (this one is not spent)"},
@@ -122,7 +122,7 @@ func TestTokens(t *testing.T) {
 		if status, _, errs := s.run(t, s.plane.Machine, "token", "revoke", id, "--kubeconfig", s.plane.Kubeconfig()); status != 0 {
 			t.Fatal(errs)
 		}
-		j.refused(t, j.arguments(t, "newcomer", token), at+"join token refused: token refused: there is none of ID "+id+": …: "+again)
+		j.refused(t, j.arguments(t, "newcomer", token), at+"join token refused: token refused: there is no token with ID "+id+": …: "+again)
 		if status, _, errs := s.run(t, s.plane.Machine, "token", "revoke", id, "--kubeconfig", s.plane.Kubeconfig()); status != 1 || errs != "fairlead: revoke token "+id+": there is none\n" {
 			t.Errorf("a second revocation ended with status %d: %s", status, errs)
 		}

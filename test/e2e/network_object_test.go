@@ -40,7 +40,7 @@ func TestWhoGetsAnAddress(t *testing.T) {
 	for name, want := range map[string]condition{
 		"first":   {"Programmed", "True", "Programmed", "every machine concerned runs it"},
 		"wish":    {"Programmed", "True", "Programmed", "every machine concerned runs it"},
-		"second":  {"Programmed", "False", "AddressNotAssigned", "no IPv4 address is free in AddressPool small: add addresses to a pool, or delete who has one and needs none"},
+		"second":  {"Programmed", "False", "AddressNotAssigned", "no IPv4 address is free in AddressPool small: add addresses to a pool, or delete an owner that no longer needs its address"},
 		"foreign": {"Programmed", "False", "AddressNotUsable", "192.0.2.77 is in no AddressPool: ask for an address of a pool, or for none"},
 		"nowhere": {"Programmed", "False", "AddressNotUsable", `metadata.annotations[fairlead.dev/address-pool]: AddressPool "nowhere" not found`},
 		"taken":   {"Programmed", "False", "AddressNotUsable", "203.0.113.16 of AddressPool public belongs to Gateway default/edge"},

@@ -203,7 +203,7 @@ func TestOCSPStapling(t *testing.T) {
 	renewed := set(must, true)
 	s.awaitProblem(t, v1.Problem{
 		Severity: v1.SeverityError, Subject: "Secret stapling/" + must, Reason: "CertificateNotStapled",
-		Message: "its certificate has to be shown with an OCSP response (must-staple), and there is none: the responder … answers 500…",
+		Message: "its certificate requires a stapled OCSP response (must-staple), and there is none: the responder … answers 500…",
 	})
 	s.awaitStaple(t, r, must, old, true)
 	r.set(func() { r.broken = false })

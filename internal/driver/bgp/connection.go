@@ -287,7 +287,7 @@ func (c *connection) keepalive(conf model.Peer) time.Duration {
 func (c *connection) stuck(conf model.Peer, err error) *failure {
 	f := broken(conf, model.SessionEstablished, err, writeWait)
 	if f.reason == model.SessionHoldExpired {
-		f.message, f.notify = where(conf)+fmt.Sprintf("it took nothing of what was sent for %s: look whether its BGP process hangs", writeWait), nil
+		f.message, f.notify = where(conf)+fmt.Sprintf("it received nothing of what this machine sent for %s: look whether its BGP process hangs", writeWait), nil
 		return f
 	}
 	if said := c.lastMessage(conf); said != nil {

@@ -83,7 +83,7 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 		case packet.BGP_ERROR_SUB_BAD_BGP_IDENTIFIER:
 			return fail(c, model.SessionNotified, "it refuses our router id %s (%s): another speaker has the same one; give this machine or the router another", id, code)
 		case packet.BGP_ERROR_SUB_UNSUPPORTED_CAPABILITY:
-			return fail(c, model.SessionNoFamily, "it has no address family in common with us, who offer %s (%s): activate one for this machine at the router", offered(c), code)
+			return fail(c, model.SessionNoFamily, "it has no address family in common with this machine, which offers %s (%s): activate one for this machine at the router", offered(c), code)
 		case packet.BGP_ERROR_SUB_UNACCEPTABLE_HOLD_TIME:
 			return fail(c, model.SessionNotified, "it refuses our hold time of %s (%s): choose one that the router allows", c.HoldTime, code)
 		case subcodeRoleMismatch:

@@ -81,7 +81,7 @@ func routes(c model.Peer, a agreed, local netip.Addr, addrs []localAddr, prefixe
 			few(hopless), local, family, field)})
 	}
 	if len(unreadable) > 0 {
-		troubles = append(troubles, trouble{model.SessionOK, where(c) + "advertised without what cannot be read: " + few(unreadable)})
+		troubles = append(troubles, trouble{model.SessionOK, where(c) + "advertised without settings that cannot be read: " + few(unreadable)})
 	}
 	return out, troubles
 }

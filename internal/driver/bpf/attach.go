@@ -80,7 +80,7 @@ func NewAttacher(o *Object, programs map[Hook]string, log *slog.Logger) (*Attach
 				continue
 			}
 			if err := a.adopt(h, device); err != nil {
-				log.Warn("a link of an earlier agent is of no use and goes", "hook", h, "device", device, "error", err)
+				log.Warn("a link of an earlier agent cannot be used and is removed", "hook", h, "device", device, "error", err)
 				if err := o.pins.remove(h.pin(device)); err != nil {
 					return nil, fmt.Errorf("remove the pin of a link: %w", err)
 				}

@@ -145,7 +145,7 @@ func fit(m *ebpf.MapSpec, path string, log *slog.Logger) (adopted bool, err erro
 		m.MaxEntries = there.MaxEntries()
 		return true, nil
 	}
-	log.Warn("a pinned map is not what this version makes; it is made anew", "map", m.Name)
+	log.Warn("a pinned map has another layout than this version needs; it is created anew", "map", m.Name)
 	if err := there.Unpin(); err != nil {
 		return false, fmt.Errorf("remove the pinned map %s: %w", path, err)
 	}

@@ -132,7 +132,7 @@ func (a *Attacher) takeOver(h Hook, d Device) bool {
 		if l != nil {
 			_ = l.Close()
 		}
-		a.log.Warn("a link of an agent with other tables is of no use and goes", "pin", path, "error", err)
+		a.log.Warn("a link of an agent with other tables cannot be used and is removed", "pin", path, "error", err)
 		_ = os.Remove(path) // what hinders that shows when the next one is attached
 		return false
 	}

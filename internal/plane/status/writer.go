@@ -252,7 +252,7 @@ func (w *Writer) write(ctx, term context.Context, t turn) {
 	}
 	fights := w.queue.finish(t, a, pause, w.now())
 	if fights == calmWrites+1 {
-		w.log.Warn("somebody else writes over a status again and again; it is put right more and more rarely", "object", t.Object.String())
+		w.log.Warn("another client keeps overwriting a status; it is corrected less and less often", "object", t.Object.String())
 	}
 	wake(w.wake)
 }

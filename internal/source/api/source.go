@@ -160,7 +160,7 @@ func (s *Source) noteUnreadable(k snapshot.Key, why string) {
 	}
 	s.mu.Unlock()
 	if why != "" && before != why {
-		s.log.Warn("an object cannot be read: what was known of it stays, or it is left out", "kind", k.Kind, "name", k.Name.String(), "error", why)
+		s.log.Warn("an object cannot be read: its last readable version is used, if any", "kind", k.Kind, "name", k.Name.String(), "error", why)
 	}
 }
 
@@ -178,7 +178,7 @@ func (f *follower) run(ctx context.Context) {
 	st := newStore(f.resource, f.source.queue, f.passwords, func() (bool, error) { return f.empty(ctx) })
 	st.mark, st.noteUnreadable = f.mark, f.source.noteUnreadable
 	st.pruned = func(name snapshot.Name, text string) {
-		f.source.log.Warn("values of an object do not fit their fields and are left out", "object", string(f.resource.Kind)+" "+name.String(), "values", text)
+		f.source.log.Warn("values of an object have the wrong type and are left out", "object", string(f.resource.Kind)+" "+name.String(), "values", text)
 	}
 	r := cache.NewReflectorWithOptions(f, f.resource.New(), st, cache.ReflectorOptions{
 		Name:            string(f.resource.Kind),
@@ -322,7 +322,7 @@ func (f *follower) note(ctx context.Context, err error) {
 	case err == nil && before != "":
 		log.Info("the API answers again")
 	case err != nil && !missing && before == "":
-		log.Warn("the API does not answer; what is known stays", "error", err)
+		log.Warn("the API does not answer; the known objects stay in use", "error", err)
 	}
 	if missing {
 		s.queue.listed(kind)

@@ -293,7 +293,7 @@ func parseKey(text []byte) (publicKey, *pem.Block, string) {
 			continue
 		}
 		if block.Type == "ENCRYPTED PRIVATE KEY" || block.Headers["DEK-Info"] != "" || strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED") {
-			return bad("is encrypted: nobody is there to say the password")
+			return bad("is encrypted: store it without a password")
 		}
 		if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
 			return &key.PublicKey, &pem.Block{Type: "RSA PRIVATE KEY", Bytes: block.Bytes}, ""

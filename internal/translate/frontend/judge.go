@@ -164,7 +164,7 @@ func (t *Tables) remarks(c *memo.Context, s policy.BalanceSettings, u policy.Bal
 	if out := t.vip.Outcomes.Get(c, u.Owner); out != nil && len(s.Sources) > 0 {
 		for _, a := range out.Addresses {
 			if !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
-				say("sourceRanges", "nobody is let in at "+a.String()+": no range is "+address.FamilyOf(a).String())
+				say("sourceRanges", "every client is refused at "+a.String()+": no range is "+address.FamilyOf(a).String())
 			}
 		}
 	}

@@ -157,7 +157,7 @@ func (p *RouteParent) NoteElsewhere(elsewhere []string, served []model.HostKey, 
 		return slices.ContainsFunc(served, func(k model.HostKey) bool { return k.Host == host })
 	})
 	if len(elsewhere) > 0 {
-		p.Note = "; not served here, because a listener with a hostname that says more takes the " + what + ": " + strings.Join(elsewhere, ", ")
+		p.Note = "; not served here, because a listener with a more specific hostname takes the " + what + ": " + strings.Join(elsewhere, ", ")
 	}
 }
 
@@ -278,7 +278,7 @@ func (t *Tables) judgeParent(c *memo.Context, k ParentKey) *Parent {
 		p := ParentListener{Listener: l}
 		if !own && l.Secure() && !l.Passthrough && gateway.Validation(l.Port) != nil {
 			p.Accepted.Fail(gatewayv1.ListenerReasonUnsupportedValue, "Gateway "+f.Gateway.String()+": "+gateway.frontend(l.Port).path+
-				": without an address of its own the Gateway shares its ports with others, who would be asked for certificates too: make an AddressPool")
+				": without an address of its own the Gateway shares its ports with other Gateways, whose clients would also be asked for certificates: create an AddressPool")
 		}
 		if problem := t.in.Config.PortOfIngressRoutes(l.Port, l.Secure()); problem != "" && !own && !l.Direct() && !p.Accepted.Failed {
 			p.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, problem)

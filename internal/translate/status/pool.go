@@ -37,7 +37,7 @@ func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	if out.Accepted.Failed {
 		reason, message = out.Accepted.Reason, out.Accepted.Message
 		if len(out.Records) > 0 {
-			message += "; what the pool gave away stays"
+			message += "; addresses that the pool has assigned stay assigned"
 		}
 	}
 	notes := slices.Clone(out.Notes)

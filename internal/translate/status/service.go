@@ -52,7 +52,7 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	if out != nil && len(f.Sources) > 0 {
 		for _, a := range out.Addresses {
 			if !slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
-				notes = append(notes, "spec.loadBalancerSourceRanges: nobody is let in at "+a.String()+": no range is "+address.FamilyOf(a).String())
+				notes = append(notes, "spec.loadBalancerSourceRanges: every client is refused at "+a.String()+": no range is "+address.FamilyOf(a).String())
 			}
 		}
 	}

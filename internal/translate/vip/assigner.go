@@ -247,11 +247,11 @@ func (a *assigner) judge() {
 			}
 			if both, some := older.Overlap(p.Pool); some {
 				p.out.Accepted.Fail(v1alpha1.ReasonOverlap, "spec.addresses: "+both.String()+" are addresses of AddressPool "+older.Name+
-					", which is older, too: take them out of one of the two")
+					", which is older, too: remove them from one of the two pools")
 			}
 		}
 		if _, endpoints, _ := a.foreignIn(p, true); len(endpoints) > 0 {
-			p.out.Notes = append(p.out.Notes, strings.Join(endpoints, ", ")+": endpoints in a pool get no traffic unless their Namespace allows it (fairlead.dev/allow-endpoints), and are given away when nothing else is free")
+			p.out.Notes = append(p.out.Notes, strings.Join(endpoints, ", ")+": endpoints in a pool get no traffic unless their Namespace allows it (fairlead.dev/allow-endpoints), and their addresses are assigned only when no other is free")
 		}
 		reason, foreign, refuses := a.foreignIn(p, false)
 		if len(foreign) == 0 {
@@ -351,7 +351,7 @@ func (a *assigner) leftElsewhere(p *poolBook, address netip.Addr) (holder, bool)
 }
 
 func fullText() string {
-	return "it has given away " + strconv.Itoa(AssignmentLimit) + " addresses, the most that a pool can: make another pool"
+	return "it has assigned " + strconv.Itoa(AssignmentLimit) + " addresses, the limit of a pool: create another pool"
 }
 
 // giveShared sees to it that the roots of a namespace have an address to share, of each
@@ -406,15 +406,15 @@ func (a *assigner) giveAny(w *Want) {
 		case named == nil:
 			from = a.eligible(w.Owner.Namespace, fam)
 		case len(named.Ranges[fam]) > 0 && named.out.Accepted.Failed:
-			a.tell(w.Owner, gatewayv1.GatewayReasonAddressNotUsable, "AddressPool "+named.Name+" is not accepted ("+named.out.Accepted.Reason+") and gives nothing away")
+			a.tell(w.Owner, gatewayv1.GatewayReasonAddressNotUsable, "AddressPool "+named.Name+" is not accepted ("+named.out.Accepted.Reason+") and assigns no addresses")
 			continue
 		case len(named.Ranges[fam]) > 0:
 			from = []*poolBook{named}
 		}
 		if len(from) == 0 && w.Needs[fam] == needRequired {
-			what := "no AddressPool has " + fam.String() + " addresses for namespace " + w.Owner.Namespace + ": make one, or let one select the namespace"
+			what := "no AddressPool has " + fam.String() + " addresses for namespace " + w.Owner.Namespace + ": create one, or let one select the namespace"
 			if asked := a.onRequest(w.Owner.Namespace, fam); named == nil && asked != "" {
-				what = "AddressPool " + asked + " gives " + fam.String() + " addresses only to who asks for them (spec.assign: OnRequest), and no other one has any for namespace " + w.Owner.Namespace + ": annotate with " + v1alpha1.AnnotationPool + ": " + asked
+				what = "AddressPool " + asked + " gives " + fam.String() + " addresses only on request (spec.assign: OnRequest), and no other pool has addresses for namespace " + w.Owner.Namespace + ": annotate with " + v1alpha1.AnnotationPool + ": " + asked
 			}
 			if other := address.IPv4 + address.IPv6 - fam; named == nil && w.Needs[other] != needRequired && len(a.eligible(w.Owner.Namespace, other)) > 0 {
 				what += "; there are " + other.String() + " addresses, but the first family of a Service cannot be changed: create it again with spec.ipFamilies: [" + other.String() + "]"
@@ -475,9 +475,9 @@ func (a *assigner) giveFrom(pools []*poolBook, fam address.Family, asking, owner
 		}
 		names = append(names, p.Name)
 	}
-	message := "no " + fam.String() + " address is free in AddressPool " + strings.Join(names, ", ") + ": add addresses to a pool, or delete who has one and needs none"
+	message := "no " + fam.String() + " address is free in AddressPool " + strings.Join(names, ", ") + ": add addresses to a pool, or delete an owner that no longer needs its address"
 	if len(pools) == 1 && pools[0].count >= AssignmentLimit {
-		message = "AddressPool " + pools[0].Name + " gives nothing away: " + fullText()
+		message = "AddressPool " + pools[0].Name + " assigns no more addresses: " + fullText()
 	}
 	a.tell(asking, gatewayv1.GatewayReasonAddressNotAssigned, message)
 }

@@ -259,7 +259,7 @@ func (p *Plane) Repair() error {
 		return err
 	}
 	if before != nil && p.present != nil && !maps.EqualFunc(before, p.present, (*objects).equal) {
-		p.config.Log.Warn("somebody changed the table of nftables that the agent holds; it is as before", "table", "inet "+tableName)
+		p.config.Log.Warn("another program changed the agent's nftables table; it was restored", "table", "inet "+tableName)
 	}
 	p.publish(observed)
 	return nil

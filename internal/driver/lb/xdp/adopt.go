@@ -25,7 +25,7 @@ func readState(k *kernel, hops *bpf.NextHops, log *slog.Logger) (*state, error) 
 	if err := s.read(); err != nil {
 		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
 	}
-	log.Info("took over what an earlier agent balanced", "frontends", len(s.frontends))
+	log.Info("took over the load balancing of an earlier agent", "frontends", len(s.frontends))
 	return s, nil
 }
 

@@ -56,7 +56,7 @@ func (d *DataPlane) endCapture(reader *ringbuf.Reader) {
 	d.captures--
 	if d.k != nil && !d.closed {
 		if err := d.settings(d.want.Nodes[d.want.Machine]); err != nil {
-			d.c.Log.Warn("programs still write down what they drop", "error", err)
+			d.c.Log.Warn("cannot stop the recording of dropped packets", "error", err)
 		}
 	}
 	_ = reader.Close()

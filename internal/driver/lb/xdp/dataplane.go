@@ -156,7 +156,7 @@ func (d *DataPlane) load() (loaded, error) {
 	}
 	x, err := d.adopt(pins)
 	if err != nil && bpf.Unreadable(err) {
-		d.c.Log.Error("what an earlier agent left cannot be used; it works on until this one balances everything anew", "pins", pins.Path(), "error", err)
+		d.c.Log.Error("the load balancing of an earlier agent cannot be taken over; it keeps working until this agent has replaced it", "pins", pins.Path(), "error", err)
 		if aside := pins.SetAside(); aside != nil {
 			err = errors.Join(err, aside)
 		} else {
@@ -428,7 +428,7 @@ func (d *DataPlane) Run(ctx context.Context) error {
 	defer probing.Wait()
 	for ctx.Err() == nil {
 		if err := d.follow(ctx); err != nil && ctx.Err() == nil {
-			d.c.Log.Warn("the news of the kernel's network ended; asking for them again", "error", err)
+			d.c.Log.Warn("the subscription to network changes of the kernel ended; subscribing again", "error", err)
 		}
 	}
 	return nil
@@ -440,7 +440,7 @@ func (d *DataPlane) follow(ctx context.Context) error {
 	defer close(done)
 	news, lost := make(chan struct{}, 1), make(chan error, 1)
 	if err := bpf.Watch(done, news, lost); err != nil {
-		d.c.Log.Warn("routes and neighbours are looked at from time to time only", "every", resync, "error", err)
+		d.c.Log.Warn("routes and neighbours are read only periodically", "every", resync, "error", err)
 	}
 	d.look(true)
 	timer := time.NewTimer(0)

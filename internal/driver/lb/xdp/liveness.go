@@ -164,7 +164,7 @@ func (l *liveness) answered(number uint16, from netip.Addr) {
 	}
 	v.heard, v.known, v.missed = true, true, 0
 	if l.judge(v, false) {
-		l.log.Info("a machine answers through the tunnel again; what it has gets new flows", "machine", v.machine)
+		l.log.Info("a machine answers through the tunnel again; its backends get new flows", "machine", v.machine)
 		l.changed()
 	}
 }
@@ -188,7 +188,7 @@ func (l *liveness) round() (ask []*pulse, wait time.Duration) {
 	for _, v := range l.peers {
 		if v.asked && !v.heard && v.known && !late {
 			if v.missed++; v.missed == askMisses && l.judge(v, true) {
-				l.log.Warn("a machine does not answer through the tunnel; what it has gets no new flows from here", "machine", v.machine)
+				l.log.Warn("a machine does not answer through the tunnel; its backends get no new flows from this machine", "machine", v.machine)
 				l.changed()
 			}
 		}

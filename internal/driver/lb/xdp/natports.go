@@ -90,7 +90,7 @@ func readPorts(sysctls string) (local portRange, reserved []portRange, err error
 func (d *DataPlane) choosePorts() {
 	local, reserved, err := readPorts(d.c.Sysctls)
 	if err != nil {
-		d.c.Log.Warn("it is not known which ports sockets get; NAT uses few", "ports", anyway[0], "error", err)
+		d.c.Log.Warn("cannot read the range of ephemeral ports; NAT uses only few ports", "ports", anyway[0], "error", err)
 		d.ports = anyway
 		return
 	}

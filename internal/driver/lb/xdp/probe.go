@@ -241,7 +241,7 @@ type inquiry struct {
 // run probes until ctx is done.
 func (p *prober) run(ctx context.Context) {
 	unable := func(err error) {
-		p.log.Warn("whether answers from VIPs find their way is not known; it is taken for granted", "error", err)
+		p.log.Warn("cannot check whether answers from VIPs arrive; assuming that they do", "error", err)
 	}
 	probing(ctx, unable, p.news, p.answered, func(send sendProbe) time.Duration {
 		ask, wait := p.due()
