@@ -187,3 +187,28 @@ func CheckRecords(paths []string) []Violation {
 	}
 	return bad
 }
+
+// CheckRecordIndex wants a link in docs/adr/README.md, with the record's title, for
+// every decision record.
+func CheckRecordIndex(t *Tree) ([]Violation, error) {
+	index, err := os.ReadFile(filepath.Join(t.Root, "docs/adr/README.md"))
+	if err != nil {
+		return nil, err
+	}
+	var bad []Violation
+	for _, name := range t.Paths {
+		if !recordName.MatchString(name) {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(t.Root, name))
+		if err != nil {
+			return nil, err
+		}
+		heading, _, _ := strings.Cut(string(text), "\n")
+		entry := fmt.Sprintf("[%s](%s)", strings.TrimPrefix(heading, "# "), path.Base(name))
+		if strings.Count(string(index), entry) != 1 {
+			bad = append(bad, Violation{name, "docs/adr/README.md lacks " + entry, "records are found by their subject"})
+		}
+	}
+	return bad, nil
+}

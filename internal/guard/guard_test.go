@@ -51,6 +51,10 @@ func TestRepository(t *testing.T) {
 	t.Run("files", func(t *testing.T) { report(t, CheckFiles(tree.Go), nil) })
 	t.Run("lists", func(t *testing.T) { report(t, CheckLists(tree.Go), nil) })
 	t.Run("records", func(t *testing.T) { report(t, CheckRecords(tree.Paths), nil) })
+	t.Run("record index", func(t *testing.T) {
+		bad, err := CheckRecordIndex(tree)
+		report(t, bad, err)
+	})
 	t.Run("sizes", func(t *testing.T) {
 		bad, err := CheckSizes(tree, large)
 		report(t, bad, err)

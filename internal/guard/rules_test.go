@@ -209,16 +209,20 @@ func TestRecords(t *testing.T) {
 func TestTree(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{
-		".gitignore":         "ignored.go\n",
-		"ignored.go":         "this is no Go",
-		"testdata/broken.go": "nor is this",
-		"large.bin":          strings.Repeat("x", maxBytes+1),
-		"fine.bin":           strings.Repeat("x", maxBytes),
-		"proto/a.proto":      "message A {}\nservice S {}\n",
-		"proto/a.pb.go":      "package a",
-		"api/doc.go":         "// Package api is.\n//\n// +kubebuilder:object:generate=true\npackage api",
-		"docs/a.md":          "# The head, here\n[ok](b.md) [ok](#the-head-here) [ok](../api) [ok](/proto/a.proto) [ok](https://x.test/y)\n`[code](no)`\n```\n[code](no)\n```\n![picture](none.svg)\n",
-		"docs/b.md":          "# B\n[gone](gone.md)\n[heading](a.md#nothing)\n<img src=\"no.png\">\n",
+		".gitignore":               "ignored.go\n",
+		"ignored.go":               "this is no Go",
+		"testdata/broken.go":       "nor is this",
+		"large.bin":                strings.Repeat("x", maxBytes+1),
+		"fine.bin":                 strings.Repeat("x", maxBytes),
+		"proto/a.proto":            "message A {}\nservice S {}\n",
+		"proto/a.pb.go":            "package a",
+		"api/doc.go":               "// Package api is.\n//\n// +kubebuilder:object:generate=true\npackage api",
+		"docs/a.md":                "# The head, here\n[ok](b.md) [ok](#the-head-here) [ok](../api) [ok](/proto/a.proto) [ok](https://x.test/y)\n`[code](no)`\n```\n[code](no)\n```\n![picture](none.svg)\n",
+		"docs/b.md":                "# B\n[gone](gone.md)\n[heading](a.md#nothing)\n<img src=\"no.png\">\n",
+		"docs/adr/README.md":       "[1. Listed](0001-listed.md) [2. Another title](0002-renamed.md)\n",
+		"docs/adr/0001-listed.md":  "# 1. Listed\n",
+		"docs/adr/0002-renamed.md": "# 2. Renamed\n",
+		"docs/adr/0003-missing.md": "# 3. Missing\n",
 	}
 	for name, text := range files {
 		p := filepath.Join(dir, name)
@@ -260,6 +264,8 @@ func TestTree(t *testing.T) {
 	check(bad, err)
 	bad, err = CheckGenerated(tree)
 	check(bad, err, "proto/a_grpc.pb.go is missing", "api/zz_generated.deepcopy.go is missing")
+	bad, err = CheckRecordIndex(tree)
+	check(bad, err, "lacks [2. Renamed](0002-renamed.md)", "lacks [3. Missing](0003-missing.md)")
 	bad, err = CheckLinks(tree)
 	check(bad, err, "docs/a.md:7: links to docs/none.svg", "docs/b.md:2: links to docs/gone.md", "#nothing, which is no heading", "docs/b.md:4: links to docs/no.png")
 }
