@@ -67,6 +67,10 @@ func TestRepository(t *testing.T) {
 		bad, err := CheckPromises(tree)
 		report(t, bad, err)
 	})
+	t.Run("glossary", func(t *testing.T) {
+		bad, err := CheckGlossary(tree)
+		report(t, bad, err)
+	})
 	t.Run("links", func(t *testing.T) {
 		bad, err := CheckLinks(tree)
 		report(t, bad, err)

@@ -106,8 +106,8 @@ type Step struct {
 	Requests int  `json:"requests"`
 	Failed   int  `json:"failed"`
 	Lost     bool `json:"may_fail,omitempty"`
-	// Facts are what the step found out, in order.
-	Facts []string `json:"facts,omitempty"`
+	// Observations of the step, in order.
+	Observations []string `json:"facts,omitempty"`
 	// Wrong is what was not as it should be; empty when all was.
 	Wrong []string `json:"wrong,omitempty"`
 	// Shares of the routes, where the step held them against their weights.
@@ -265,7 +265,7 @@ func (d *demo) leave(ctx context.Context) {
 			s.Wrong = append(s.Wrong, "left behind: "+l)
 		}
 		if len(s.Wrong) == 0 {
-			s.Facts = append(s.Facts, "nothing left behind: no process, namespace, mount, BPF pin or file")
+			s.Observations = append(s.Observations, "nothing left behind: no process, namespace, mount, BPF pin or file")
 		}
 		return nil
 	})

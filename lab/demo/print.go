@@ -13,7 +13,7 @@ func (d *demo) say(format string, args ...any) {
 }
 
 func (s *Step) fact(format string, args ...any) {
-	s.Facts = append(s.Facts, fmt.Sprintf(format, args...))
+	s.Observations = append(s.Observations, fmt.Sprintf(format, args...))
 }
 
 func (s *Step) wrong(format string, args ...any) {
@@ -35,7 +35,7 @@ func (d *demo) printStep(s Step) {
 	if len(s.NextHops) > 0 {
 		d.printNextHops(s.NextHops)
 	}
-	for _, f := range s.Facts {
+	for _, f := range s.Observations {
 		d.say("    %s", f)
 	}
 	for _, line := range s.screen {
