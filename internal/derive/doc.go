@@ -1,15 +1,15 @@
-// Package derive keeps objects in the API that follow from something else: a
-// ServiceAccount from a Gateway, a ConfigMap from the agents' authorities. Apply brings
-// about one object, a Writer any number of them, in the background.
+// Package derive maintains objects in the API that follow from other objects: a
+// ServiceAccount from a Gateway, a ConfigMap from the agents' authorities. Apply writes
+// one object, a Writer any number of them, in the background.
 //
-// It changes the fields that an object's Merge sets and no others, and it refuses to
-// change an object that belongs to somebody else. What it creates has the owner reference
+// It changes only the fields that an object's Merge sets, and it refuses to
+// change an object of another owner. A created object has the owner reference
 // of its origin, so the cluster deletes both together.
 //
 // It reads an object and then creates or updates it, by its resource version. Server-side
-// apply would do that in one request, but needs the right to patch, which no installation
-// gives, and leaves behind what earlier versions wrote as another field manager.
+// apply would need one request instead of two, but it needs the right to patch, which no installation
+// grants, and it would keep the fields that earlier versions wrote as another field manager.
 //
-// Invariant: a Writer writes while a term lasts, differences only, at a bounded rate. No kind
+// Invariant: a Writer writes only during a term, only differences, and at a bounded rate. No kind
 // of object waits for another one.
 package derive

@@ -1,10 +1,10 @@
 // Package health decides which machine checks which backend, and which backends are healthy.
 //
-// Users are groups and frontends: each names the backends that it wants checked. Machines that can
-// check are chosen by package verdict, three for each check; their results are votes, and so is the
-// ejection of a backend by a proxy. Package verdict counts the votes.
+// Its users are groups and frontends: each names the backends that it wants checked. Package verdict
+// chooses three machines for each check among those that can run it. Their results are votes, and so is
+// the ejection of a backend by a proxy. Package verdict counts the votes.
 //
-// A backend that nobody asked to have checked is checked as well, as long as the machines have slots
+// A backend without a requested check is checked as well, as long as the machines have slots
 // for it: the namespaces share the slots fairly (ration).
 //
 // It does no I/O and reads no clock. Its state is in memory only: after a restart of the plane the

@@ -1,8 +1,8 @@
 // Package operate carries out the orders of operators: it drains machines and backends,
-// freezes routing and turns it back to a revision.
+// freezes routing and rolls it back to a revision.
 //
-// An order is a change of a resource in the API. What follows from it is the plane's to
-// do, and package operate asks the plane how far it is. It prints nothing, and it refuses
+// An order is a change of a resource in the API. The plane carries out the consequences;
+// package operate asks the plane for its progress. It prints nothing, and it refuses
 // to take silence of the plane for success.
 package operate
 

@@ -1,9 +1,9 @@
-// Package health puts what a machine itself finds of backends into what a plane wants, where the
-// plane does not know it or is away: into the load assignments of Envoy, and into the backends of
-// frontends, which become rows of data planes.
+// Package health adds a machine's own results about backends to the state that a plane wants, where the
+// plane does not know the health of a backend or is away: to the load assignments of Envoy, and to the
+// backends of frontends, which become rows of data planes.
 //
-// It does no I/O and reads no clock: what was sent and what was found decide. It is not safe for
-// concurrent use.
+// It does no I/O and reads no clock: its results follow from the plane's resources and the machine's
+// own results. It is not safe for concurrent use.
 //
-// Invariant: where nobody knows better, it is as the plane said last.
+// Invariant: without a better result, the plane's last one holds.
 package health
