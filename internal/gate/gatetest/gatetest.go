@@ -1,4 +1,4 @@
-// Package gatetest makes small resources of Envoy for tests of what hands them on.
+// Package gatetest makes small resources of Envoy for tests of packages that pass resources on.
 package gatetest
 
 import (

@@ -1,8 +1,8 @@
 // Package discovery finds the routers on links by their Router Advertisements (RFC 4861), and shows this machine to
-// them by its own, as unnumbered BGP has it: neither end is told the other's address.
+// them by its own, as unnumbered BGP does: neither end is configured with the other's address.
 //
-// It only says who is there. It sends advertisements with a router lifetime of 0, which make nobody a default router
-// of anybody, and changes neither routes nor sysctls: what the kernel makes of a router's advertisements is the
-// kernel's business. Packets count only with a hop limit of 255, that is, from the link itself; what a link can make
-// it remember and do is bounded.
+// It only reports which routers exist. Its advertisements have a router lifetime of 0, so no host makes this machine
+// its default router. It changes neither routes nor sysctls; the kernel decides about the advertisements of routers.
+// Packets count only with a hop limit of 255, that is, from the link itself. The memory and the work that a link can
+// cause are bounded.
 package discovery

@@ -1,14 +1,14 @@
 // Package lbtest is the contract of data planes: one suite that every driver passes, and a
 // fake that passes it too.
 //
-// Its first part holds what a data plane says and puts into the kernel: it may be told the
-// same again, changes only what differs, refuses one frontend with the reason and leaves
-// the others alone, finds what an earlier process left, and never touches what is others'.
+// Its first part checks the driver's answers and the kernel's state. Setting the same again changes
+// nothing; a change touches only its differences; a refused frontend has a reason and affects no other; a
+// new process finds the state of an earlier one; and objects of others stay untouched.
 // The second part sends traffic: a client, a load balancer and backends in network
 // namespaces of their own, with TCP, UDP and HTTP over IPv4 and IPv6.
 //
-// The data plane under test runs in a process of its own inside the load balancer's
-// namespace (this test binary again), so that it can be killed. What it cannot do is
+// The data plane under test runs in its own process inside the load balancer's
+// namespace (this test binary again), so that it can be killed. Its missing features are
 // listed, with words of the reason that it must give.
 package lbtest
 

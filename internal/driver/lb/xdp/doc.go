@@ -1,21 +1,21 @@
-// Package xdp balances flows with programs of ours in the kernel: XDP where packets come
-// from clients, tcx where they come out of tunnels and where backends answer. The programs
-// are in bpf/; package bpf loads and attaches them and keeps next hops; this package fills the
-// load balancer's maps and looks after what programs cannot find out themselves (whether answers
-// find their way).
+// Package xdp balances flows with our own kernel programs: XDP where packets arrive
+// from clients, tcx where they leave tunnels and where backends answer. The programs
+// are in bpf/. Package bpf loads and attaches them and maintains next hops; this package fills the
+// load balancer's maps, and checks the one thing that programs cannot find out themselves: whether
+// answers find their way.
 //
-// Maps, links and programs are pinned below Config.Dir. What is pinned works on without a process.
+// Maps, links and programs are pinned below Config.Dir. Pinned objects keep working without a process.
 // The next agent adopts the maps with their entries, so that a restart or an upgrade loses no packet
 // and no flow.
 //
-// Writes are ordered so that no packet meets half a change: what is pointed to is written
-// before what points to it, and goes after it. Rows of lookup tables are single words in
+// Writes are ordered so that no packet sees half a change: an entry is written before the entries that
+// point to it, and removed after them. Rows of lookup tables are single machine words in
 // memory shared with the kernel. A backend's slot in the maps has a generation, by which
-// flows know that the slot got another backend.
+// flows notice that the slot belongs to another backend now.
 //
-// It refuses what the machine cannot do with an error that wraps errors.ErrUnsupported and
-// names the version of Linux that can. It never touches packets that are not for a
-// frontend, interfaces that it was not told of, or programs of others.
+// It refuses features that the machine lacks with an error that wraps errors.ErrUnsupported and
+// names the required version of Linux. It never touches packets without a
+// frontend, interfaces that it was not given, or programs of others.
 //
-// Invariant: what Set costs follows what changed.
+// Invariant: the cost of Set follows the change.
 package xdp

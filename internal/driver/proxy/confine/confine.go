@@ -1,17 +1,16 @@
-// Package confine runs a program as a user without rights, or as this one (Same).
+// Package confine runs a program as an unprivileged user, or as the present one (Same).
 //
-// A process starts itself once more, under this package's name, and that one gives up its rights
-// step by step and becomes the program. It could do so between fork and execve, as package
-// syscall does, but for one thing: there the child has the user already and the parent's memory
-// still, and the parent's thread waits for it. Whoever has that user could stop the child, and
-// with it the parent.
+// A process starts itself once more under this package's name. That second process gives up its rights
+// step by step and becomes the program. Package syscall could do so between fork and execve, but with one
+// flaw: there the child already has the other user and still the parent's memory, and the parent's thread
+// waits for it. A process of that user could stop the child, and with it the parent.
 //
-// What the program makes others than its group may not read, logs say: its umask is 027. An umask belongs to all
-// threads of a process, so only the process between can set it, and every program is started by it.
+// Files of the program, such as logs, are not readable beyond its group: its umask is 027. A umask belongs
+// to all threads of a process, so only the second process can set it, and it starts every program.
 //
-// It acts while packages initialise, before others with longer work of theirs: they do in the order
-// of their paths, once what they import has (the Go specification, "Program initialization").
-// It does nothing in a process that has none of its names.
+// The work is done while packages initialise, before packages with longer initialisations: they do so in the
+// order of their paths, after their imports (the Go specification, "Program initialization").
+// In a process under another name this package does nothing.
 package confine
 
 import (
