@@ -19,15 +19,15 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// encodingFilter is the place for how answers are encoded. It stands before the other places, so
-// that a client of gRPC-Web reads their refusals, too.
+// encodingFilter is the filter slot for the encoding of answers. It is before the other slots, so
+// that a client of gRPC-Web can read their refusals, too.
 const encodingFilter = "fairlead.encoding"
 
 // partialContent is what compression must leave alone: its bytes are counted in the whole.
 const partialContent = 206
 
-// usualEncodings are those that many hosts have. A listener's place has their filters under these
-// names, and a host the name alone: that is 0.8 KB of Envoy's memory instead of 4.5 and 8.
+// usualEncodings are the encodings of many hosts. The listener's slot has their filters under these
+// names, and a host has only the name: that is 0.8 KB of Envoy's memory instead of 4.5 and 8.
 func usualEncodings() map[string]*model.RoutePolicy {
 	return map[string]*model.RoutePolicy{
 		"contour":     model.ContourEncoding(),
@@ -35,8 +35,8 @@ func usualEncodings() map[string]*model.RoutePolicy {
 	}
 }
 
-// encodingPlace is that place.
-func encodingPlace() *compositev3.Composite {
+// encodingSlot is the filter slot with the usual encodings.
+func encodingSlot() *compositev3.Composite {
 	out := &compositev3.Composite{NamedFilterChains: map[string]*compositev3.FilterChainConfiguration{}}
 	for name, p := range usualEncodings() {
 		out.NamedFilterChains[name] = encoders(p, p.Compression.Algorithms).configuration()
@@ -44,8 +44,8 @@ func encodingPlace() *compositev3.Composite {
 	return out
 }
 
-// encoding is what a policy fills the place with; nil if it says nothing of it. A route whose
-// policy wants nothing there has an empty matcher, else the host would fill the place.
+// encoding is the content of the slot for a policy, nil if the policy does not mention encodings. A route
+// whose policy turns encodings off has an empty matcher; otherwise the host would fill the slot.
 func encoding(p *model.RoutePolicy) *matcherxds.Matcher {
 	if p.Compression == nil && p.GRPCWeb == nil {
 		return nil

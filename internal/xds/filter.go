@@ -21,7 +21,7 @@ func httpFilters(l model.Listener, c chain, o Options) []*hcmv3.HttpFilter {
 		loopGuard(),
 		// Browsers ask without credentials, so preflights are answered before policies.
 		httpFilter(corsFilter, &corsv3.Cors{}),
-		httpFilter(encodingFilter, encodingPlace()),
+		httpFilter(encodingFilter, encodingSlot()),
 		httpFilter(policyFilter, &compositev3.Composite{}),
 		httpFilter(bodyFilter, &compositev3.Composite{}),
 		httpFilter(authorizationFilter, &compositev3.Composite{}),

@@ -31,14 +31,14 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// The places in a listener's chain that routes fill with the filters of their policies. Envoy
-// makes these when a request has its route, so a policy needs no change of the listener, which
-// would end connections, and a route without policies pays for none.
+// The filter slots of a listener's chain, which routes fill with the filters of their policies. Envoy
+// makes these filters when the route of a request is known. So a policy needs no change of the listener,
+// which would end connections, and a route without policies costs nothing.
 //
-// A filter that waits for an answer has a place of its own: when it goes on, Envoy 1.40 goes on
-// behind the place, past the filters in it that come after and past the body for those before. They stand in this
-// order: who may not come is refused first, and what the authorization says of a client can be
-// counted. Before them stands encodingFilter.
+// A filter that waits for an answer has its own slot: when it continues, Envoy 1.40 continues
+// after the slot, without the later filters in it and without the body for the earlier ones. The order of the
+// slots has forbidden clients refused first, and limits can count by the answer of the authorization.
+// encodingFilter is before them.
 const (
 	policyFilter        = "fairlead.policy"
 	bodyFilter          = "fairlead.body"
@@ -52,8 +52,8 @@ const policyTimeout = 500 * time.Millisecond
 // clientHeader carries the client's address to the descriptor of a global limit.
 const clientHeader = "x-fairlead-client"
 
-// policies is what a policy fills the places with. What goes through a WebSocket is no body.
-// A request that asks for one has none: the normaliser has looked.
+// policies is the content of the slots for a policy. The data of a WebSocket is no body.
+// A request for a WebSocket has no body: the normaliser has checked that.
 func policies(p *model.RoutePolicy) map[string]*anypb.Any {
 	if p == nil {
 		return nil
@@ -61,7 +61,7 @@ func policies(p *model.RoutePolicy) map[string]*anypb.Any {
 	out := map[string]*anypb.Any{}
 	var guard, limit chainOf
 	if m := encoding(p); m != nil {
-		out[encodingFilter] = place(m)
+		out[encodingFilter] = slot(m)
 	}
 	if a := p.Addresses; a != nil && len(a.Allow)+len(a.Deny) > 0 {
 		guard.add("envoy.filters.http.rbac", addressFilter(a))
@@ -70,24 +70,24 @@ func policies(p *model.RoutePolicy) map[string]*anypb.Any {
 		guard.add("envoy.filters.http.local_ratelimit", localLimit(p.RateLimit))
 	}
 	if len(guard) > 0 {
-		out[policyFilter] = place(guard.always())
+		out[policyFilter] = slot(guard.always())
 	}
 	if p.MaxRequestBytes > 0 {
 		body := chainOf{}
 		body.add("envoy.filters.http.body_size_limit", &bodyv3.BodySizeLimit{MaxRequestBytes: wrapperspb.UInt64(p.MaxRequestBytes)})
-		out[bodyFilter] = place(unlessWebSocket(body.always()))
+		out[bodyFilter] = slot(unlessWebSocket(body.always()))
 	}
 	if a := p.Authorization; a != nil && a.Service != "" {
 		ask := chainOf{}
 		ask.add("envoy.filters.http.ext_authz", authorization(a))
-		out[authorizationFilter] = place(ask.always())
+		out[authorizationFilter] = slot(ask.always())
 	}
 	if g := p.GlobalRateLimit; g != nil && g.Service != "" {
 		if slices.ContainsFunc(g.Descriptors, func(s model.RateLimitSource) bool { return s.ClientAddress }) {
 			limit.add("envoy.filters.http.header_mutation", clientAddress())
 		}
 		limit.add("envoy.filters.http.ratelimit", globalLimit(g))
-		out[globalLimitFilter] = place(limit.always())
+		out[globalLimitFilter] = slot(limit.always())
 	}
 	if p.ErrorPages != nil && len(p.ErrorPages.Pages) > 0 {
 		out[pagesFilter] = pack(routePages(p.ErrorPages))
@@ -136,7 +136,7 @@ func unlessWebSocket(m *matcherxds.Matcher) *matcherxds.Matcher {
 	}}}
 }
 
-func place(m *matcherxds.Matcher) *anypb.Any { return pack(&compositev3.CompositePerRoute{Matcher: m}) }
+func slot(m *matcherxds.Matcher) *anypb.Any { return pack(&compositev3.CompositePerRoute{Matcher: m}) }
 
 // clientAddress writes the client's address, behind the trusted hops, into a header of ours.
 // The descriptor of Envoy's own that has it has a name that cannot be chosen.

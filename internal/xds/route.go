@@ -122,7 +122,7 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		out = []*routev3.Route{{Name: r.Name, Match: match(r.Match), Action: directResponse(respond.Status, respond.Body)}}
 	}
 	var own map[string]*anypb.Any
-	if r.Policy != nil { // else the host fills the places: its token bucket is one for all of its routes
+	if r.Policy != nil { // else the host fills the slots: its token bucket is one for all of its routes
 		own = policies(p)
 	}
 	for _, one := range out {
@@ -138,8 +138,8 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 		if one.GetRoute() != nil && r.Forward.StartHeader {
 			one.RequestHeadersToAdd = append(one.RequestHeadersToAdd, startMark())
 		}
-		for place, config := range own {
-			perFilter(one, place, config)
+		for filter, config := range own {
+			perFilter(one, filter, config)
 		}
 	}
 	return withCORS(r.CORS, r.Match, out)

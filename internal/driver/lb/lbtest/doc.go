@@ -9,7 +9,7 @@
 //
 // The data plane under test runs in its own process inside the load balancer's
 // namespace (this test binary again), so that it can be killed. Its missing features are
-// listed, with words of the reason that it must give.
+// listed, with a part of the required reason.
 package lbtest
 
 import (
