@@ -1,9 +1,9 @@
-// Package guard holds the tests that keep this repository in the shape its
-// documents promise: who may import whom, which packages are pure, what every
-// package and file must have, and that documents point to things that exist.
+// Package guard holds the tests that keep this repository as its documents promise: imports,
+// pure packages, the form of packages and files, the glossary's words in names, and links
+// whose targets exist.
 //
-// The rules are read from ARCHITECTURE.md, so the page cannot drift from the
-// code. A violation says what, where, and the reason of the rule. Every check is
+// The rules are read from ARCHITECTURE.md and docs/glossary.md, so these pages cannot drift from the
+// code. A violation names the location, the fault and the reason of the rule. Every check is
 // itself tested against code that breaks it. Nothing imports this package.
 package guard
 
