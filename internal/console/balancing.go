@@ -187,7 +187,7 @@ func WriteBackends(w io.Writer, rows []v1.BackendStatus, wide bool, most int) er
 		if i > 0 {
 			fmt.Fprintln(b)
 		}
-		fmt.Fprintf(b, "%s  %s\n", rows[i].Frontend, rows[i].Owner.Words())
+		fmt.Fprintf(b, "%s  %s\n", rows[i].Frontend, rows[i].Owner.Describe())
 		writeBackends(b, rows[i:n], wide)
 		i = n
 	}

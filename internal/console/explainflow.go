@@ -71,7 +71,7 @@ func WriteFlowExplanation(w io.Writer, e v1.FlowExplanation) error {
 	}
 	if f := e.Frontend; f != nil {
 		b.step("frontend", f.String())
-		b.line("by %s", f.Owner.Words())
+		b.line("by %s", f.Owner.Describe())
 		if f.Listener != "" {
 			b.line("its backends are the proxies of %s", list(f.Machines, 8))
 		}

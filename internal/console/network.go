@@ -20,7 +20,7 @@ func WriteVIPs(w io.Writer, s v1.Status, o TextOptions) error {
 		shown := rows(b, s.VIPs, o)
 		fmt.Fprintln(t, "  ADDRESS\tPOOL\tOWNER\tBY\tSTATE\tMACHINES\tFRONTENDS")
 		for _, v := range shown {
-			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Pool, v.Owner.Words(), v.Mode, v.State, announcers(v), frontendsText(v.Frontends))
+			fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%s\t%s\t%s\n", v.Address, v.Pool, v.Owner.Describe(), v.Mode, v.State, announcers(v), frontendsText(v.Frontends))
 		}
 		flush(t)
 		var why grouped[string]
@@ -51,7 +51,7 @@ func writeFrontends(w io.Writer, frontends []v1.FrontendStatus, o TextOptions) {
 		if f.Listener != "" {
 			to = "proxies"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d of %d\t%s\n", f.FrontendKey, f.Owner.Words(), to, f.State, f.Available, f.Backends, chosen(f))
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d of %d\t%s\n", f.FrontendKey, f.Owner.Describe(), to, f.State, f.Available, f.Backends, chosen(f))
 	}
 	flush(t)
 	var why grouped[string]

@@ -224,7 +224,7 @@ func (t Target) lastOf(rows []v1.BackendStatus) []string {
 func (t Target) offTheAir(s v1.Status) []string {
 	var out []string
 	for _, v := range t.alone(s.VIPs) {
-		out = append(out, fmt.Sprintf("no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'", v.Address, v.Owner.Words(), t.machine))
+		out = append(out, fmt.Sprintf("no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'", v.Address, v.Owner.Describe(), t.machine))
 	}
 	if slices.ContainsFunc(s.Machines, func(m v1.MachineStatus) bool { return m.Name == t.machine && m.Proxy.State == "off" }) {
 		out = append(out, fmt.Sprintf("machine %s has backends only, and they go on to take flows: drain each ('fairlead drain SERVICE/ADDRESS'), or take them out of their Services", t.machine))

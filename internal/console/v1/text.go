@@ -9,8 +9,8 @@ import (
 // String is "Kind namespace/name", or "Kind name" without a namespace.
 func (o Object) String() string { return model.Object(o).String() }
 
-// Words name the object to people.
-func (o Object) Words() string { return model.Object(o).Describe() }
+// Describe names the object for people.
+func (o Object) Describe() string { return model.Object(o).Describe() }
 
 // String is "tcp://192.0.2.1:80" or "udp://[2001:db8::1]:53".
 func (k FrontendKey) String() string { return k.key().String() }
@@ -46,7 +46,7 @@ func (r ExplainedRequest) URL() string {
 
 // String is "HTTPRoute team/app spec.rules[0] (routes.yaml:12)".
 func (s Source) String() string {
-	text := s.Words()
+	text := s.Describe()
 	if s.Field != "" {
 		text += " " + s.Field
 	}
