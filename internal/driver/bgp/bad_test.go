@@ -145,7 +145,7 @@ func TestBadPeers(t *testing.T) {
 		},
 		{
 			name: "refuses-families", script: func(l *line) { l.read(); l.send(notification(2, 7)) },
-			reason: model.SessionNoFamily, words: []string{"offer IPv4"},
+			reason: model.SessionNoFamily, words: []string{"offers IPv4"},
 		},
 		{
 			name: "other-family", script: func(l *line) {
