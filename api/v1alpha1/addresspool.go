@@ -206,6 +206,8 @@ type AddressPoolList struct {
 	Items           []AddressPool `json:"items"`
 }
 
+func init() { register(&AddressPool{}, &AddressPoolList{}) }
+
 // Annotations with which Gateways, root IngressRoutes and Services choose.
 const (
 	// AnnotationPool names the AddressPool to take addresses from.

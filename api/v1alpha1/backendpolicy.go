@@ -141,3 +141,5 @@ type BackendPolicyList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []BackendPolicy `json:"items"`
 }
+
+func init() { register(&BackendPolicy{}, &BackendPolicyList{}) }

@@ -335,6 +335,8 @@ type BGPPeerList struct {
 	Items           []BGPPeer `json:"items"`
 }
 
+func init() { register(&BGPPeer{}, &BGPPeerList{}) }
+
 // SystemNamespace is where planes keep what is theirs, and where the Secrets of peers
 // are.
 const SystemNamespace = "fairlead-system"

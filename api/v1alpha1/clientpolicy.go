@@ -274,3 +274,5 @@ type ClientPolicyList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []ClientPolicy `json:"items"`
 }
+
+func init() { register(&ClientPolicy{}, &ClientPolicyList{}) }

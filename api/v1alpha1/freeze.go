@@ -44,3 +44,5 @@ type FreezeList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []Freeze `json:"items"`
 }
+
+func init() { register(&Freeze{}, &FreezeList{}) }

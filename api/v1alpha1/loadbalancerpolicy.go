@@ -341,3 +341,5 @@ type LoadBalancerPolicyList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []LoadBalancerPolicy `json:"items"`
 }
+
+func init() { register(&LoadBalancerPolicy{}, &LoadBalancerPolicyList{}) }

@@ -122,6 +122,8 @@ type MachineList struct {
 	Items           []Machine `json:"items"`
 }
 
+func init() { register(&Machine{}, &MachineList{}) }
+
 // MachineReady is the condition type of a machine that reports and serves.
 const MachineReady = "Ready"
 

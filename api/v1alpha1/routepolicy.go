@@ -297,3 +297,5 @@ type RoutePolicyList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 	Items           []RoutePolicy `json:"items"`
 }
+
+func init() { register(&RoutePolicy{}, &RoutePolicyList{}) }

@@ -430,7 +430,7 @@ func TestWhoIsWaitedFor(t *testing.T) {
 		l := bareLoop()
 		l.plane.serving.Store(1)
 		l.inGrace, l.leadSince = c.grace, now.Add(-time.Second)
-		l.snapshot = &snapshot.Snapshot{Machines: map[snapshot.Name]*v1alpha1.Machine{}}
+		l.snapshot = snapshot.New()
 		if c.before {
 			l.snapshot.Machines[snapshot.Name{Name: "edge-2"}] = &v1alpha1.Machine{Status: v1alpha1.MachineStatus{AgentVersion: "v1"}}
 		}

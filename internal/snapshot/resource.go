@@ -80,7 +80,12 @@ type Resource struct {
 	// Route kinds lead hosts or ports to backends. The status screen lists their objects as routes.
 	Route bool
 
+	// Targets are the kinds of objects that a policy of the kind may be attached to by its spec.targetRefs, with the API
+	// group of each; nil: the kind is no policy of Fairlead.
+	Targets map[Kind]string
+
 	trim      func(o Object, passwords string) Object
+	refs      func(Object) *[]TargetRef
 	parents   func(Object) *gatewayv1.RouteStatus
 	ancestors func(Object) *gatewayv1.PolicyStatus
 	objects   access
@@ -96,6 +101,35 @@ const (
 	StatusReported                       // agents report it
 )
 
+// objects are those of a Snapshot, by kind.
+type objects struct {
+	AddressPools              map[Name]*v1alpha1.AddressPool
+	BGPPeers                  map[Name]*v1alpha1.BGPPeer
+	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
+	ClientPolicies            map[Name]*v1alpha1.ClientPolicy
+	Freezes                   map[Name]*v1alpha1.Freeze
+	LoadBalancerPolicies      map[Name]*v1alpha1.LoadBalancerPolicy
+	RoutePolicies             map[Name]*v1alpha1.RoutePolicy
+	Machines                  map[Name]*v1alpha1.Machine
+	Namespaces                map[Name]*corev1.Namespace
+	Secrets                   map[Name]*corev1.Secret    // as Trim leaves them
+	ConfigMaps                map[Name]*corev1.ConfigMap // as TrimConfigMap leaves them
+	Services                  map[Name]*corev1.Service
+	EndpointSlices            map[Name]*discoveryv1.EndpointSlice
+	GatewayClasses            map[Name]*gatewayv1.GatewayClass
+	Gateways                  map[Name]*gatewayv1.Gateway
+	ListenerSets              map[Name]*gatewayv1.ListenerSet
+	HTTPRoutes                map[Name]*gatewayv1.HTTPRoute
+	GRPCRoutes                map[Name]*gatewayv1.GRPCRoute
+	TLSRoutes                 map[Name]*gatewayv1.TLSRoute
+	TCPRoutes                 map[Name]*gatewayv1.TCPRoute
+	UDPRoutes                 map[Name]*gatewayv1.UDPRoute
+	BackendTLSPolicies        map[Name]*gatewayv1.BackendTLSPolicy
+	ReferenceGrants           map[Name]*gatewayv1.ReferenceGrant
+	IngressRoutes             map[Name]*contourv1beta1.IngressRoute
+	TLSCertificateDelegations map[Name]*contourv1beta1.TLSCertificateDelegation
+}
+
 // resources describes every kind, in the order of their names.
 var resources = []Resource{
 	{
@@ -110,6 +144,8 @@ var resources = []Resource{
 		Kind: KindBackendPolicy, GroupVersionResource: v1alpha1.GroupVersion.WithResource("backendpolicies"), Status: StatusTranslated,
 		objects:   in[v1alpha1.BackendPolicy, v1alpha1.BackendPolicyList](func(s *Snapshot) *map[Name]*v1alpha1.BackendPolicy { return &s.BackendPolicies }),
 		ancestors: field(func(o *v1alpha1.BackendPolicy) *gatewayv1.PolicyStatus { return &o.Status }),
+		refs:      field(func(o *v1alpha1.BackendPolicy) *[]TargetRef { return &o.Spec.TargetRefs }),
+		Targets:   map[Kind]string{KindService: ""},
 	},
 	{
 		Kind: KindBackendTLSPolicy, GroupVersionResource: gateway.WithResource("backendtlspolicies"), Status: StatusTranslated,
@@ -120,6 +156,8 @@ var resources = []Resource{
 		Kind: KindClientPolicy, GroupVersionResource: v1alpha1.GroupVersion.WithResource("clientpolicies"), Status: StatusTranslated,
 		objects:   in[v1alpha1.ClientPolicy, v1alpha1.ClientPolicyList](func(s *Snapshot) *map[Name]*v1alpha1.ClientPolicy { return &s.ClientPolicies }),
 		ancestors: field(func(o *v1alpha1.ClientPolicy) *gatewayv1.PolicyStatus { return &o.Status }),
+		refs:      field(func(o *v1alpha1.ClientPolicy) *[]TargetRef { return &o.Spec.TargetRefs }),
+		Targets:   map[Kind]string{KindGatewayClass: gatewayv1.GroupName, KindGateway: gatewayv1.GroupName, KindListenerSet: gatewayv1.GroupName},
 	},
 	{
 		Kind: KindConfigMap, GroupVersionResource: corev1.SchemeGroupVersion.WithResource("configmaps"), BuiltIn: true, Private: true,
@@ -164,6 +202,10 @@ var resources = []Resource{
 		Kind: KindLoadBalancerPolicy, GroupVersionResource: v1alpha1.GroupVersion.WithResource("loadbalancerpolicies"), Status: StatusTranslated,
 		objects:   in[v1alpha1.LoadBalancerPolicy, v1alpha1.LoadBalancerPolicyList](func(s *Snapshot) *map[Name]*v1alpha1.LoadBalancerPolicy { return &s.LoadBalancerPolicies }),
 		ancestors: field(func(o *v1alpha1.LoadBalancerPolicy) *gatewayv1.PolicyStatus { return &o.Status }),
+		refs:      field(func(o *v1alpha1.LoadBalancerPolicy) *[]TargetRef { return &o.Spec.TargetRefs }),
+		Targets: map[Kind]string{
+			KindService: "", KindGateway: gatewayv1.GroupName, KindTCPRoute: gatewayv1.GroupName, KindUDPRoute: gatewayv1.GroupName,
+		},
 	},
 	{
 		Kind: KindMachine, GroupVersionResource: v1alpha1.GroupVersion.WithResource("machines"), ClusterScoped: true, Status: StatusReported,
@@ -181,6 +223,11 @@ var resources = []Resource{
 		Kind: KindRoutePolicy, GroupVersionResource: v1alpha1.GroupVersion.WithResource("routepolicies"), Status: StatusTranslated,
 		objects:   in[v1alpha1.RoutePolicy, v1alpha1.RoutePolicyList](func(s *Snapshot) *map[Name]*v1alpha1.RoutePolicy { return &s.RoutePolicies }),
 		ancestors: field(func(o *v1alpha1.RoutePolicy) *gatewayv1.PolicyStatus { return &o.Status }),
+		refs:      field(func(o *v1alpha1.RoutePolicy) *[]TargetRef { return &o.Spec.TargetRefs }),
+		Targets: map[Kind]string{
+			KindGateway: gatewayv1.GroupName, KindListenerSet: gatewayv1.GroupName, KindHTTPRoute: gatewayv1.GroupName,
+			KindGRPCRoute: gatewayv1.GroupName, KindIngressRoute: contourv1beta1.GroupVersion.Group,
+		},
 	},
 	{
 		Kind: KindSecret, GroupVersionResource: corev1.SchemeGroupVersion.WithResource("secrets"), BuiltIn: true, Private: true,
@@ -289,6 +336,17 @@ func RouteStatus(o Object) *gatewayv1.RouteStatus {
 		}
 	}
 	return nil
+}
+
+// TargetRef names what a policy is attached to.
+type TargetRef = gatewayv1.LocalPolicyTargetReferenceWithSectionName
+
+// TargetRefs are the targets that a policy of the kind names.
+func (r Resource) TargetRefs(o Object) []TargetRef {
+	if r.refs == nil {
+		return nil
+	}
+	return *r.refs(o)
 }
 
 // PolicyStatus is the status inside of a policy that is attached to others; nil: the object is no such policy.

@@ -8,12 +8,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 )
 
@@ -64,31 +61,7 @@ type Snapshot struct {
 	// said. They go before those of an object's status, which may not have been written yet.
 	PeersInForce map[Name]*v1alpha1.BGPPeerSpec
 
-	AddressPools              map[Name]*v1alpha1.AddressPool
-	BGPPeers                  map[Name]*v1alpha1.BGPPeer
-	BackendPolicies           map[Name]*v1alpha1.BackendPolicy
-	ClientPolicies            map[Name]*v1alpha1.ClientPolicy
-	Freezes                   map[Name]*v1alpha1.Freeze
-	LoadBalancerPolicies      map[Name]*v1alpha1.LoadBalancerPolicy
-	RoutePolicies             map[Name]*v1alpha1.RoutePolicy
-	Machines                  map[Name]*v1alpha1.Machine
-	Namespaces                map[Name]*corev1.Namespace
-	Secrets                   map[Name]*corev1.Secret    // as Trim leaves them
-	ConfigMaps                map[Name]*corev1.ConfigMap // as TrimConfigMap leaves them
-	Services                  map[Name]*corev1.Service
-	EndpointSlices            map[Name]*discoveryv1.EndpointSlice
-	GatewayClasses            map[Name]*gatewayv1.GatewayClass
-	Gateways                  map[Name]*gatewayv1.Gateway
-	ListenerSets              map[Name]*gatewayv1.ListenerSet
-	HTTPRoutes                map[Name]*gatewayv1.HTTPRoute
-	GRPCRoutes                map[Name]*gatewayv1.GRPCRoute
-	TLSRoutes                 map[Name]*gatewayv1.TLSRoute
-	TCPRoutes                 map[Name]*gatewayv1.TCPRoute
-	UDPRoutes                 map[Name]*gatewayv1.UDPRoute
-	BackendTLSPolicies        map[Name]*gatewayv1.BackendTLSPolicy
-	ReferenceGrants           map[Name]*gatewayv1.ReferenceGrant
-	IngressRoutes             map[Name]*contourv1beta1.IngressRoute
-	TLSCertificateDelegations map[Name]*contourv1beta1.TLSCertificateDelegation
+	objects
 }
 
 // New returns an empty snapshot.

@@ -19,6 +19,16 @@ import (
 // Objects are all objects of a kind.
 type Objects[O any] = memo.Input[snapshot.Name, *O]
 
+// Policies are all policies of a kind that is attached to targets.
+type Policies struct {
+	snapshot.Resource
+	memo.Driver[snapshot.Name]
+	// Get returns a policy; nil where it does not exist.
+	Get func(*memo.Context, snapshot.Name) snapshot.Object
+	// Scan has a function see each policy, as memo.NewScan does.
+	Scan func(name string, see func(*memo.Context, snapshot.Name, snapshot.Object), options ...memo.Option)
+}
+
 // Tables are the snapshot: its objects, and indexes of them by what they say.
 type Tables struct {
 	Config Config
@@ -54,6 +64,9 @@ type Tables struct {
 	referenceGrants        *Objects[gatewayv1.ReferenceGrant]
 	IngressRoutes          *Objects[contourv1beta1.IngressRoute]
 	certificateDelegations *Objects[contourv1beta1.TLSCertificateDelegation]
+
+	// Policies are the policies that are attached to targets, by kind, whatever their types.
+	Policies []Policies
 
 	Labels      *memo.Table[string, map[string]string] // of namespaces
 	SlicesOf    *Index[snapshot.Name, *discoveryv1.EndpointSlice]
@@ -148,7 +161,24 @@ func input[O any](g *memo.Graph, t *Tables, kind snapshot.Kind) *Objects[O] {
 			in.Delete(n)
 		}
 	}
+	if r, _ := snapshot.ResourceOf(kind); r.Targets != nil {
+		t.Policies = append(t.Policies, policies(g, r, in))
+	}
 	return in
+}
+
+// policies hides the type of policies.
+func policies[O any](g *memo.Graph, r snapshot.Resource, in *Objects[O]) Policies {
+	return Policies{
+		Resource: r, Driver: in,
+		Get: func(c *memo.Context, n snapshot.Name) snapshot.Object {
+			o, _ := any(in.Get(c, n)).(snapshot.Object)
+			return o
+		},
+		Scan: func(name string, see func(*memo.Context, snapshot.Name, snapshot.Object), options ...memo.Option) {
+			memo.NewScan(g, name, in, func(c *memo.Context, n snapshot.Name, o *O) { see(c, n, any(o).(snapshot.Object)) }, options...)
+		},
+	}
 }
 
 // newIndex declares an index: find puts an object, or what of it matters, under what it says.

@@ -11,6 +11,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/address"
@@ -409,3 +410,7 @@ func BalanceAnchor(of model.Object, section gatewayv1.SectionName) target.Ref {
 // DefaultAffinity is how long the API server keeps a client at its backend where
 // sessionAffinityConfig does not say.
 const DefaultAffinity = 3 * time.Hour
+
+func (t *Tables) balanceOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
+	return t.Balance.Get(c, n).Invalid, references
+}

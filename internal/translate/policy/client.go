@@ -235,3 +235,8 @@ func (s ClientSettings) At(protocol model.Protocol) *model.ClientSettings {
 	}
 	return m
 }
+
+func (t *Tables) clientOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
+	p := t.Clients.Get(c, n)
+	return p.Invalid, p.Resolved
+}

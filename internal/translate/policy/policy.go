@@ -7,6 +7,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/backend"
+	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/target"
 )
@@ -20,6 +21,15 @@ type Tables struct {
 	Routes  *memo.Table[snapshot.Name, *Route]
 	Clients *memo.Table[snapshot.Name, *Client]
 	Balance *memo.Table[snapshot.Name, *Balance]
+
+	// Outcomes are the results of reading the policies of each kind.
+	Outcomes map[snapshot.Kind]Outcome
+}
+
+// Outcome finds the results of reading one policy: its values, and its references to other objects.
+type Outcome struct {
+	Of    func(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult)
+	Reads memo.Option // of Of
 }
 
 // New adds the tables of policies to a graph.
@@ -31,7 +41,19 @@ func New(g *memo.Graph, in *input.Tables, targets *target.Tables, backend *backe
 		f := newBalance(in.LoadBalancerPolicies.Get(c, n))
 		return f, f != nil
 	}, memo.Reads(in.LoadBalancerPolicies))
+	t.Outcomes = map[snapshot.Kind]Outcome{
+		snapshot.KindRoutePolicy:        {t.routeOutcome, memo.Reads(t.Routes)},
+		snapshot.KindClientPolicy:       {t.clientOutcome, memo.Reads(t.Clients)},
+		snapshot.KindLoadBalancerPolicy: {t.balanceOutcome, memo.Reads(t.Balance)},
+		snapshot.KindBackendPolicy:      {t.backendOutcome, memo.Reads(in.BackendPolicies)},
+	}
 	return t
+}
+
+// backendOutcome reads a BackendPolicy, whose values package backend uses without a table.
+func (t *Tables) backendOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
+	_, values = backend.ReadOptions(t.in.BackendPolicies.Get(c, n))
+	return values, references
 }
 
 // ReadsOfRoutes declares what routePolicy reads.

@@ -208,3 +208,8 @@ func (c *policyCompiler) addresses(o *v1alpha1.AddressFilter, path string) *mode
 	}
 	return f
 }
+
+func (t *Tables) routeOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
+	p := t.Routes.Get(c, n)
+	return p.Invalid, p.Resolved
+}

@@ -11,7 +11,6 @@ import (
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/backend"
 	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/input"
@@ -20,10 +19,11 @@ import (
 )
 
 // policyStatus writes the status of a policy: an ancestor for each of its targets.
-func (t *Tables) policyStatus(c *memo.Context, k snapshot.Key) (*Status, bool) {
-	p := t.judgePolicy(c, k)
+func (t *Tables) policyStatus(c *memo.Context, policies input.Policies, n snapshot.Name) (*Status, bool) {
+	k, o := snapshot.Key{Kind: policies.Kind, Name: n}, policies.Get(c, n)
+	invalid, unresolved := t.Policy.Outcomes[k.Kind].Of(c, n)
 	status := &gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{}}
-	for i, ref := range p.refs {
+	for i, ref := range policies.TargetRefs(o) {
 		ancestor := ancestorRef(k, ref)
 		if len(status.Ancestors) == ancestorLimit || slices.ContainsFunc(status.Ancestors, func(a gatewayv1.PolicyAncestorStatus) bool {
 			return reflect.DeepEqual(a.AncestorRef, ancestor)
@@ -31,21 +31,21 @@ func (t *Tables) policyStatus(c *memo.Context, k snapshot.Key) (*Status, bool) {
 			continue
 		}
 		accepted, note := t.judgeTarget(c, k, ref, field.At("spec.targetRefs", i))
-		if p.invalid.Failed {
-			accepted.Fail(p.invalid.Reason, p.invalid.Message)
+		if invalid.Failed {
+			accepted.Fail(invalid.Reason, invalid.Message)
 		}
 		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
 			AncestorRef: ancestor, ControllerName: t.Input.Config.ControllerName, Conditions: []metav1.Condition{
-				field.PolicyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, p.generation),
-				field.PolicyCondition(v1alpha1.ConditionResolvedRefs, p.resolved, policy.PolicyReasonResolvedRefs, "all references are resolved", p.generation),
+				field.PolicyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, o.GetGeneration()),
+				field.PolicyCondition(v1alpha1.ConditionResolvedRefs, unresolved, policy.PolicyReasonResolvedRefs, "all references are resolved", o.GetGeneration()),
 			},
 		})
 	}
-	return &Status{Generation: p.generation, Policy: status}, true
+	return &Status{Generation: o.GetGeneration(), Policy: status}, true
 }
 
 // ancestorRef names a target as a status does.
-func ancestorRef(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSectionName) gatewayv1.ParentReference {
+func ancestorRef(k snapshot.Key, ref snapshot.TargetRef) gatewayv1.ParentReference {
 	valid := func(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
 	group, kind := gatewayv1.Group(valid(string(ref.Group))), gatewayv1.Kind(valid(string(ref.Kind)))
 	a := gatewayv1.ParentReference{Group: &group, Kind: &kind, Name: gatewayv1.ObjectName(valid(string(ref.Name)))}
@@ -59,34 +59,9 @@ func ancestorRef(k snapshot.Key, ref gatewayv1.LocalPolicyTargetReferenceWithSec
 	return a
 }
 
-// judgedPolicy is what a policy is for itself.
-type judgedPolicy struct {
-	refs              []target.PolicyRef
-	generation        int64
-	invalid, resolved field.PolicyResult
-}
-
-func (t *Tables) judgePolicy(c *memo.Context, k snapshot.Key) judgedPolicy {
-	switch k.Kind {
-	case snapshot.KindRoutePolicy:
-		o, f := t.Input.RoutePolicies.Get(c, k.Name), t.Policy.Routes.Get(c, k.Name)
-		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.Invalid, f.Resolved}
-	case snapshot.KindClientPolicy:
-		o, f := t.Input.ClientPolicies.Get(c, k.Name), t.Policy.Clients.Get(c, k.Name)
-		return judgedPolicy{o.Spec.TargetRefs, o.Generation, f.Invalid, f.Resolved}
-	case snapshot.KindLoadBalancerPolicy:
-		o, f := t.Input.LoadBalancerPolicies.Get(c, k.Name), t.Policy.Balance.Get(c, k.Name)
-		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: f.Invalid}
-	default: // BackendPolicy
-		o := t.Input.BackendPolicies.Get(c, k.Name)
-		_, invalid := backend.ReadOptions(o)
-		return judgedPolicy{refs: o.Spec.TargetRefs, generation: o.Generation, invalid: invalid}
-	}
-}
-
 // judgeTarget says whether a policy has what it targets, and what is worth knowing if it
 // has.
-func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref target.PolicyRef, path string) (accepted field.PolicyResult, note string) {
+func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref snapshot.TargetRef, path string) (accepted field.PolicyResult, note string) {
 	targetAnchor, known := target.Of(k.Kind, k.Name.Namespace, ref)
 	if !known {
 		var kinds []string

@@ -118,12 +118,11 @@ func New(g *memo.Graph, t *Tables) *Tables {
 		memo.Reads(t.Input.BackendTLSPolicies, t.Backend.BackendTLS, t.Backend.Services, t.Targets.TLSSlots, t.users))
 	targets := memo.Reads(t.Targets.Slots, t.Input.GatewayClasses, t.Gateway.Classes, t.Input.Gateways, t.Input.ListenerSets, t.Gateway.Parents, t.Input.HTTPRoutes, t.Input.GRPCRoutes,
 		t.Route.Routes, t.Input.TCPRoutes, t.Input.UDPRoutes, t.Route.Streams, t.Input.IngressRoutes, t.Input.Services)
-	newStatus(g, t, snapshot.KindRoutePolicy, t.Input.RoutePolicies, t.policyStatusOf(snapshot.KindRoutePolicy), memo.Reads(t.Input.RoutePolicies, t.Policy.Routes), targets)
-	newStatus(g, t, snapshot.KindClientPolicy, t.Input.ClientPolicies, t.policyStatusOf(snapshot.KindClientPolicy),
-		memo.Reads(t.Input.ClientPolicies, t.Policy.Clients), targets, t.Listener.ReadsOfClients())
-	newStatus(g, t, snapshot.KindBackendPolicy, t.Input.BackendPolicies, t.policyStatusOf(snapshot.KindBackendPolicy), memo.Reads(t.Input.BackendPolicies), targets)
-	newStatus(g, t, snapshot.KindLoadBalancerPolicy, t.Input.LoadBalancerPolicies, t.policyStatusOf(snapshot.KindLoadBalancerPolicy),
-		memo.Reads(t.Input.LoadBalancerPolicies, t.Policy.Balance), targets, t.Frontend.ReadsOfBalancing())
+	more := map[snapshot.Kind]memo.Option{snapshot.KindClientPolicy: t.Listener.ReadsOfClients(), snapshot.KindLoadBalancerPolicy: t.Frontend.ReadsOfBalancing()}
+	for _, p := range t.Input.Policies {
+		newStatus(g, t, p.Kind, p, named(func(c *memo.Context, n snapshot.Name) (*Status, bool) { return t.policyStatus(c, p, n) }),
+			memo.Reads(p), t.Policy.Outcomes[p.Kind].Reads, targets, more[p.Kind])
+	}
 	return t
 }
 
@@ -135,12 +134,6 @@ func newStatus(g *memo.Graph, t *Tables, kind snapshot.Kind, driver memo.Driver[
 // named is a status by the name of its object.
 func named(f func(*memo.Context, snapshot.Name) (*Status, bool)) func(*memo.Context, model.Object) (*Status, bool) {
 	return func(c *memo.Context, o model.Object) (*Status, bool) { return f(c, input.NameOf(o)) }
-}
-
-func (t *Tables) policyStatusOf(kind snapshot.Kind) func(*memo.Context, model.Object) (*Status, bool) {
-	return named(func(c *memo.Context, n snapshot.Name) (*Status, bool) {
-		return t.policyStatus(c, snapshot.Key{Kind: kind, Name: n})
-	})
 }
 
 func (t *Tables) peerStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
-	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -138,10 +135,9 @@ func New(g *memo.Graph, in *input.Tables) *Tables {
 	t := &Tables{in: in}
 	t.Slots = memo.NewFold[Object](g, "policies of a target", (*objectPolicies).fold).Shows(objectPolicies.shows)
 	t.ofClasses = memo.NewSum[memo.Unit, classAnchor, int64](g, "ClientPolicies of GatewayClasses")
-	scanPolicies(g, t, snapshot.KindClientPolicy, in.ClientPolicies, func(o *v1alpha1.ClientPolicy) []PolicyRef { return o.Spec.TargetRefs })
-	scanPolicies(g, t, snapshot.KindRoutePolicy, in.RoutePolicies, func(o *v1alpha1.RoutePolicy) []PolicyRef { return o.Spec.TargetRefs })
-	scanPolicies(g, t, snapshot.KindLoadBalancerPolicy, in.LoadBalancerPolicies, func(o *v1alpha1.LoadBalancerPolicy) []PolicyRef { return o.Spec.TargetRefs })
-	scanPolicies(g, t, snapshot.KindBackendPolicy, in.BackendPolicies, func(o *v1alpha1.BackendPolicy) []PolicyRef { return o.Spec.TargetRefs })
+	for _, p := range in.Policies {
+		t.scan(p)
+	}
 	t.Classes = memo.NewTable(g, "ClientPolicy of each GatewayClass", func(c *memo.Context, _ memo.Unit) (map[string]Policy, bool) {
 		held := map[string]Policy{}
 		for a, created := range t.ofClasses.Get(c, memo.Unit{}).All() {
@@ -160,19 +156,13 @@ func New(g *memo.Graph, in *input.Tables) *Tables {
 	return t
 }
 
-// PolicyRef is how policies name their targets.
-type PolicyRef = gatewayv1.LocalPolicyTargetReferenceWithSectionName
-
-// scanPolicies notes what the policies of a kind are attached to.
-func scanPolicies[O any, P interface {
-	*O
-	metav1.Object
-}](g *memo.Graph, t *Tables, kind snapshot.Kind, in *input.Objects[O], refs func(P) []PolicyRef) {
-	memo.NewScan(g, string(kind)+": index", in, func(c *memo.Context, n snapshot.Name, o *O) {
-		created := P(o).GetCreationTimestamp().Unix()
+// scan notes what the policies of a kind are attached to.
+func (t *Tables) scan(p input.Policies) {
+	p.Scan(string(p.Kind)+": index", func(c *memo.Context, n snapshot.Name, o snapshot.Object) {
+		created := o.GetCreationTimestamp().Unix()
 		var targets []Ref
-		for _, ref := range refs(o) {
-			if target, ok := Of(kind, n.Namespace, ref); ok && t.MayTarget(n.Namespace, target) {
+		for _, ref := range p.TargetRefs(o) {
+			if target, ok := Of(p.Kind, n.Namespace, ref); ok && t.MayTarget(n.Namespace, target) {
 				targets = append(targets, target)
 			}
 		}
@@ -188,30 +178,13 @@ func scanPolicies[O any, P interface {
 // Kinds says which kinds of objects the policies of a kind may be attached to, with
 // their API groups.
 func Kinds(policies snapshot.Kind) map[snapshot.Kind]string {
-	switch policies {
-	case snapshot.KindClientPolicy:
-		return map[snapshot.Kind]string{
-			snapshot.KindGatewayClass: gatewayv1.GroupName, snapshot.KindGateway: gatewayv1.GroupName, snapshot.KindListenerSet: gatewayv1.GroupName,
-		}
-	case snapshot.KindRoutePolicy:
-		return map[snapshot.Kind]string{
-			snapshot.KindGateway: gatewayv1.GroupName, snapshot.KindListenerSet: gatewayv1.GroupName, snapshot.KindHTTPRoute: gatewayv1.GroupName,
-			snapshot.KindGRPCRoute: gatewayv1.GroupName, snapshot.KindIngressRoute: contourv1beta1.GroupVersion.Group,
-		}
-	case snapshot.KindBackendPolicy:
-		return map[snapshot.Kind]string{snapshot.KindService: ""}
-	case snapshot.KindLoadBalancerPolicy:
-		return map[snapshot.Kind]string{
-			snapshot.KindService: "", snapshot.KindGateway: gatewayv1.GroupName, snapshot.KindTCPRoute: gatewayv1.GroupName, snapshot.KindUDPRoute: gatewayv1.GroupName,
-		}
-	default:
-		return nil
-	}
+	r, _ := snapshot.ResourceOf(policies)
+	return r.Targets
 }
 
 // Of is what a reference of a policy means; false when policies of the kind cannot
 // be attached to such a thing.
-func Of(policies snapshot.Kind, namespace string, ref PolicyRef) (Ref, bool) {
+func Of(policies snapshot.Kind, namespace string, ref snapshot.TargetRef) (Ref, bool) {
 	kind := snapshot.Kind(ref.Kind)
 	t := Ref{policies, model.Object{Kind: string(kind), Namespace: namespace, Name: string(ref.Name)}, string(field.Deref(ref.SectionName))}
 	if kind == snapshot.KindGatewayClass {
