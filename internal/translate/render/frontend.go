@@ -64,15 +64,6 @@ func writeFrontend(b *strings.Builder, f *model.Frontend) {
 	}
 }
 
-// frontendList joins the keys of frontends.
-func frontendList(keys []model.FrontendKey) string {
-	var texts []string
-	for _, k := range keys {
-		texts = append(texts, k.String())
-	}
-	return List(texts)
-}
-
 // tunnelText says where a machine takes in what comes through tunnels.
 func tunnelText(nodes []*model.Node, name string) string {
 	i, found := slices.BinarySearchFunc(nodes, name, func(n *model.Node, name string) int { return cmp.Compare(n.Name, name) })

@@ -1,11 +1,9 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 	"strings"
-
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate/field"
@@ -19,24 +17,43 @@ func writeListener(b *strings.Builder, l *model.Listener, floor model.TLSVersion
 	writeClients(b, l.Clients, floor)
 }
 
-func addressList(addresses []netip.Addr) string {
-	var texts []string
-	for _, a := range addresses {
-		texts = append(texts, a.String())
+// writeClients writes how clients are treated at a listener.
+func writeClients(b *strings.Builder, c *model.ClientSettings, floor model.TLSVersion) {
+	if c == nil {
+		return
 	}
-	return List(texts)
-}
-
-// writeListenerStatus writes a listener of a Gateway, whose status has the fields of one of
-// a ListenerSet.
-func writeListenerStatus(b *strings.Builder, l gatewayv1.ListenerEntryStatus, unserved map[gatewayv1.SectionName]string) {
-	var kinds []string
-	for _, k := range l.SupportedKinds {
-		kinds = append(kinds, string(k.Kind))
+	var settings []string
+	if c.TrustedHops != nil {
+		settings = append(settings, fmt.Sprintf("trusted hops %d", *c.TrustedHops))
 	}
-	fmt.Fprintf(b, "  listener %s attached %d kinds %s\n", l.Name, l.AttachedRoutes, List(kinds))
-	writeConditions(b, "    ", l.Conditions)
-	if why, is := unserved[l.Name]; is {
-		fmt.Fprintf(b, "    unserved: %s\n", why)
+	add := func(is bool, format string, args ...any) {
+		if is {
+			settings = append(settings, fmt.Sprintf(format, args...))
+		}
 	}
+	add(c.AcceptProxyProtocol, "PROXY protocol")
+	add(c.HTTP3, "HTTP/3")
+	add(c.EscapedSlashes != "", "escaped slashes %s", c.EscapedSlashes)
+	add(c.KeepSlashes, "slashes as they come")
+	add(c.ForwardedHost, "X-Forwarded-Host")
+	add(c.ForwardedPort, "X-Forwarded-Port")
+	add(c.MaxConnections > 0, "connections %d", c.MaxConnections)
+	add(c.MaxHeaderBytes > 0, "header bytes %d", c.MaxHeaderBytes)
+	add(c.MaxHeaders > 0, "headers %d", c.MaxHeaders)
+	add(c.MaxRequestsPerConnection > 0, "requests a connection %d", c.MaxRequestsPerConnection)
+	add(c.MaxStreams > 0, "streams %d", c.MaxStreams)
+	add(c.HeadersTimeout > 0, "headers within %s", c.HeadersTimeout)
+	add(c.RequestTimeout > 0, "requests within %s", c.RequestTimeout)
+	add(c.IdleTimeout > 0, "idle %s", c.IdleTimeout)
+	add(c.MinTLS != "", "TLS %s", max(c.MinTLS, floor))
+	if l := c.AccessLog; l != nil {
+		add(l.Off, "access log off")
+		add(!l.Off, "access log to %s%s fields %s", cmp.Or(string(l.Collector), "file"), field.When(l.Errors, " errors only"), cmp.Or(strings.Join(l.Fields, " "), "all"))
+	}
+	if t := c.Tracing; t != nil {
+		add(true, "traces of %g%% to %s as %q", t.Percent, t.Collector, t.ServiceName)
+	}
+	add(len(c.ErrorPages) > 0, "error pages")
+	fmt.Fprintf(b, "  clients %s\n", strings.Join(settings, ", "))
+	writePages(b, "    ", c.ErrorPages)
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate/field"
 )
@@ -70,55 +68,6 @@ func writePages(b *strings.Builder, indent string, pages []model.ErrorPage) {
 	}
 }
 
-func prefixTexts[T fmt.Stringer](prefixes []T) []string {
-	var texts []string
-	for _, p := range prefixes {
-		texts = append(texts, p.String())
-	}
-	return texts
-}
-
-// writeClients writes how clients are treated at a listener.
-func writeClients(b *strings.Builder, c *model.ClientSettings, floor model.TLSVersion) {
-	if c == nil {
-		return
-	}
-	var words []string
-	if c.TrustedHops != nil {
-		words = append(words, fmt.Sprintf("trusted hops %d", *c.TrustedHops))
-	}
-	add := func(is bool, format string, args ...any) {
-		if is {
-			words = append(words, fmt.Sprintf(format, args...))
-		}
-	}
-	add(c.AcceptProxyProtocol, "PROXY protocol")
-	add(c.HTTP3, "HTTP/3")
-	add(c.EscapedSlashes != "", "escaped slashes %s", c.EscapedSlashes)
-	add(c.KeepSlashes, "slashes as they come")
-	add(c.ForwardedHost, "X-Forwarded-Host")
-	add(c.ForwardedPort, "X-Forwarded-Port")
-	add(c.MaxConnections > 0, "connections %d", c.MaxConnections)
-	add(c.MaxHeaderBytes > 0, "header bytes %d", c.MaxHeaderBytes)
-	add(c.MaxHeaders > 0, "headers %d", c.MaxHeaders)
-	add(c.MaxRequestsPerConnection > 0, "requests a connection %d", c.MaxRequestsPerConnection)
-	add(c.MaxStreams > 0, "streams %d", c.MaxStreams)
-	add(c.HeadersTimeout > 0, "headers within %s", c.HeadersTimeout)
-	add(c.RequestTimeout > 0, "requests within %s", c.RequestTimeout)
-	add(c.IdleTimeout > 0, "idle %s", c.IdleTimeout)
-	add(c.MinTLS != "", "TLS %s", max(c.MinTLS, floor))
-	if l := c.AccessLog; l != nil {
-		add(l.Off, "access log off")
-		add(!l.Off, "access log to %s%s fields %s", cmp.Or(string(l.Collector), "file"), field.When(l.Errors, " errors only"), cmp.Or(strings.Join(l.Fields, " "), "all"))
-	}
-	if t := c.Tracing; t != nil {
-		add(true, "traces of %g%% to %s as %q", t.Percent, t.Collector, t.ServiceName)
-	}
-	add(len(c.ErrorPages) > 0, "error pages")
-	fmt.Fprintf(b, "  clients %s\n", strings.Join(words, ", "))
-	writePages(b, "    ", c.ErrorPages)
-}
-
 // writeBackendOptions writes what BackendPolicies ask of a group.
 func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
 	if g.SendProxyProtocol {
@@ -147,20 +96,6 @@ func writeBackendOptions(b *strings.Builder, g *model.BackendGroup) {
 			}
 		}
 		fmt.Fprintf(b, "  limits%s\n", words)
-	}
-}
-
-func writePolicyStatus(b *strings.Builder, p *gatewayv1.PolicyStatus) {
-	if p == nil {
-		return
-	}
-	for _, a := range p.Ancestors {
-		section := ""
-		if a.AncestorRef.SectionName != nil {
-			section = " section " + string(*a.AncestorRef.SectionName)
-		}
-		fmt.Fprintf(b, "  ancestor %s %s%s%s\n", field.Deref(a.AncestorRef.Kind), namespacePrefix(field.Deref(a.AncestorRef.Namespace)), a.AncestorRef.Name, section)
-		writeConditions(b, "    ", a.Conditions)
 	}
 }
 

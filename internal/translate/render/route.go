@@ -119,3 +119,21 @@ func valueText(v model.ValueMatch) string {
 	}
 	return fmt.Sprintf("%s=%q", v.Name, v.Value)
 }
+
+// redirectText says where a request is sent; "-" stays as the client asked.
+func redirectText(r *model.Redirect) string {
+	text := fmt.Sprintf(" -> %d", r.Status)
+	if r.Scheme != "" {
+		text += " scheme " + r.Scheme
+	}
+	if r.Host != "" {
+		text += " host " + r.Host
+	}
+	if r.Port != 0 {
+		text += fmt.Sprintf(" port %d", r.Port)
+	}
+	if r.Path != nil {
+		text += " path " + strings.ToLower(string(r.Path.Kind)) + " " + r.Path.Value
+	}
+	return text
+}

@@ -42,21 +42,3 @@ func writeBackendTLS(b *strings.Builder, t *model.BackendTLS) {
 	}
 	fmt.Fprintf(b, "%s\n", field.When(t.Certificate != "", " showing "+string(t.Certificate)))
 }
-
-// redirectText says where a request is sent; "-" stays as the client asked.
-func redirectText(r *model.Redirect) string {
-	text := fmt.Sprintf(" -> %d", r.Status)
-	if r.Scheme != "" {
-		text += " scheme " + r.Scheme
-	}
-	if r.Host != "" {
-		text += " host " + r.Host
-	}
-	if r.Port != 0 {
-		text += fmt.Sprintf(" port %d", r.Port)
-	}
-	if r.Path != nil {
-		text += " path " + strings.ToLower(string(r.Path.Kind)) + " " + r.Path.Value
-	}
-	return text
-}
