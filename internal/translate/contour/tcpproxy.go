@@ -2,7 +2,6 @@ package contour
 
 import (
 	"slices"
-	"strings"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
@@ -82,43 +81,4 @@ func (c *Compiler) weighed(services []contourv1beta1.Service, path string) []con
 		}
 	}
 	return services
-}
-
-// proxy goes through the delegations of connections, from a root on.
-func (w *walk) proxy(n snapshot.Name, f *IngressRoute, path []snapshot.Name) {
-	p := f.tcp
-	w.tree.Proxied[n] = struct{}{}
-	fail := func(problem string) { w.fail(n, "spec.tcpproxy.delegate: "+problem) }
-	switch {
-	case p.delegate != nil:
-		target := *p.delegate
-		path = append(path, n)
-		next := w.t.Routes.Get(w.ctx, target)
-		switch {
-		case slices.Contains(path, target):
-			fail("tcpproxy creates a delegation cycle: " + cycleText(path, target))
-		case next == nil:
-			fail("IngressRoute " + target.String() + " not found" + w.t.classText(w.ctx, target))
-		case next.Root:
-			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
-		case next.tcp == nil:
-			fail("IngressRoute " + target.String() + " has no spec.tcpproxy")
-			w.tree.Proxied[target] = struct{}{}
-			w.fail(target, "spec.tcpproxy: must be specified: IngressRoute "+n.String()+" delegates connections here")
-		case len(path) >= MaxDepth:
-			fail("too many delegations in a row")
-		default:
-			if _, known := w.tree.Found[target]; !known {
-				w.tree.Found[target] = nil
-			}
-			w.proxy(target, next, path)
-		}
-	case len(f.Problems) > 0:
-	case w.tls.passthrough && len(p.verifying) > 0:
-		w.fail(n, strings.Join(p.verifying, ", ")+": with passthrough clients speak TLS with the backends themselves")
-	case w.tls.passthrough:
-		w.tcp = p.passed
-	default:
-		w.tcp = p.ended
-	}
 }

@@ -13,6 +13,9 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
+// MaxDepth bounds how many IngressRoutes may stand between a root and a route.
+const MaxDepth = 32
+
 // walk goes through a tree of delegations, in the order of the routes. Each
 // IngressRoute takes one place in it, the first at which its routes may stand, so the walk ends.
 type walk struct {
@@ -47,6 +50,13 @@ type astray struct {
 }
 
 const takenText = " takes another prefix of this host already: it can take one"
+
+// restart forgets what the walk found, but for who has to stay out.
+func (w *walk) restart(root snapshot.Name) {
+	w.tree.Found, w.tree.Routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
+	w.walked, w.astray = map[snapshot.Name]struct{}{}, map[snapshot.Name][]astray{}
+	w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
+}
 
 func (w *walk) fail(n snapshot.Name, problem string) {
 	w.tree.Found[n] = append(w.tree.Found[n], problem)
@@ -99,6 +109,30 @@ func (w *walk) visit(n snapshot.Name, f *IngressRoute, prefix string, path []del
 	}
 	if broken && !slices.ContainsFunc(f.steps, func(s step) bool { return s.prefix == prefix }) {
 		w.refuse(n, prefix)
+	}
+}
+
+// underPolicy adds to routes of an IngressRoute what its RoutePolicy asks. That of a root
+// holds for the whole host.
+func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, f *IngressRoute) func(*host.Entry) *host.Entry {
+	same := func(e *host.Entry) *host.Entry { return e }
+	if f.Root {
+		return same
+	}
+	policy, groups := t.policy.RoutePolicy(c, input.IngressOwner(n), "")
+	if policy == nil {
+		return same
+	}
+	return func(e *host.Entry) *host.Entry {
+		if e == nil {
+			return nil
+		}
+		asked := *e
+		asked.Route.Policy, asked.Groups = policy, slices.Clone(e.Groups)
+		for _, g := range groups {
+			asked.Groups = backend.AddGroup(asked.Groups, g)
+		}
+		return &asked
 	}
 }
 
@@ -181,6 +215,45 @@ func (w *walk) follow(n snapshot.Name, f *IngressRoute, s step, path []delegator
 			w.tree.Found[target] = nil
 		}
 		w.visit(target, next, s.prefix, path)
+	}
+}
+
+// proxy goes through the delegations of connections, from a root on.
+func (w *walk) proxy(n snapshot.Name, f *IngressRoute, path []snapshot.Name) {
+	p := f.tcp
+	w.tree.Proxied[n] = struct{}{}
+	fail := func(problem string) { w.fail(n, "spec.tcpproxy.delegate: "+problem) }
+	switch {
+	case p.delegate != nil:
+		target := *p.delegate
+		path = append(path, n)
+		next := w.t.Routes.Get(w.ctx, target)
+		switch {
+		case slices.Contains(path, target):
+			fail("tcpproxy creates a delegation cycle: " + cycleText(path, target))
+		case next == nil:
+			fail("IngressRoute " + target.String() + " not found" + w.t.classText(w.ctx, target))
+		case next.Root:
+			fail("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
+		case next.tcp == nil:
+			fail("IngressRoute " + target.String() + " has no spec.tcpproxy")
+			w.tree.Proxied[target] = struct{}{}
+			w.fail(target, "spec.tcpproxy: must be specified: IngressRoute "+n.String()+" delegates connections here")
+		case len(path) >= MaxDepth:
+			fail("too many delegations in a row")
+		default:
+			if _, known := w.tree.Found[target]; !known {
+				w.tree.Found[target] = nil
+			}
+			w.proxy(target, next, path)
+		}
+	case len(f.Problems) > 0:
+	case w.tls.passthrough && len(p.verifying) > 0:
+		w.fail(n, strings.Join(p.verifying, ", ")+": with passthrough clients speak TLS with the backends themselves")
+	case w.tls.passthrough:
+		w.tcp = p.passed
+	default:
+		w.tcp = p.ended
 	}
 }
 

@@ -7,14 +7,10 @@ import (
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/backend"
 	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/host"
 	"fairlead.dev/internal/translate/input"
 )
-
-// MaxDepth bounds how many IngressRoutes may stand between a root and a route.
-const MaxDepth = 32
 
 // Tree is a root IngressRoute with all that it delegates to.
 type Tree struct {
@@ -32,13 +28,6 @@ type Tree struct {
 	Routed, Proxied map[snapshot.Name]struct{}
 	// Notes are worth knowing of the root, though nothing is wrong with it.
 	Notes []string
-}
-
-// restart forgets what the walk found, but for who has to stay out.
-func (w *walk) restart(root snapshot.Name) {
-	w.tree.Found, w.tree.Routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
-	w.walked, w.astray = map[snapshot.Name]struct{}{}, map[snapshot.Name][]astray{}
-	w.clear, w.secure, w.size = nil, nil, treeSize{out: w.size.out}
 }
 
 // makeTree walks from a root, and claims its hosts.
@@ -185,29 +174,5 @@ func (t *Tables) closeTree(c *memo.Context, f *Tree, name snapshot.Name, root *I
 	}
 	if root.tcp != nil {
 		note("spec.tcpproxy", root.tcp.delegate)
-	}
-}
-
-// underPolicy adds to routes of an IngressRoute what its RoutePolicy asks. That of a root
-// holds for the whole host.
-func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, f *IngressRoute) func(*host.Entry) *host.Entry {
-	same := func(e *host.Entry) *host.Entry { return e }
-	if f.Root {
-		return same
-	}
-	policy, groups := t.policy.RoutePolicy(c, input.IngressOwner(n), "")
-	if policy == nil {
-		return same
-	}
-	return func(e *host.Entry) *host.Entry {
-		if e == nil {
-			return nil
-		}
-		asked := *e
-		asked.Route.Policy, asked.Groups = policy, slices.Clone(e.Groups)
-		for _, g := range groups {
-			asked.Groups = backend.AddGroup(asked.Groups, g)
-		}
-		return &asked
 	}
 }

@@ -1,0 +1,44 @@
+package contour
+
+import (
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/snapshot"
+)
+
+// Compiler collects what it finds in one IngressRoute.
+type Compiler struct {
+	t     *Tables
+	ctx   *memo.Context
+	name  snapshot.Name
+	Route *IngressRoute
+	taken map[string]int  // index in spec.routes of each prefix
+	noted map[string]bool // Services whose refused endpoints a note names
+}
+
+func (c *Compiler) fail(path, problem string) {
+	c.Route.Problems = append(c.Route.Problems, path+": "+problem)
+}
+
+// close notes a fault for which a root serves nothing; in a child it is a problem
+// like others.
+func (c *Compiler) close(problem string) {
+	if c.Route.Root {
+		c.Route.Closed = append(c.Route.Closed, problem)
+	} else {
+		c.Route.Problems = append(c.Route.Problems, problem)
+	}
+}
+
+// delegate is the IngressRoute that takes over, nil when none is named.
+func (c *Compiler) delegate(d *contourv1beta1.Delegate, path string) *snapshot.Name {
+	if d.Name == "" {
+		c.fail(path+".name", "must be specified")
+		return nil
+	}
+	target := snapshot.Name{Namespace: c.name.Namespace, Name: d.Name}
+	if d.Namespace != "" {
+		target.Namespace = d.Namespace
+	}
+	return &target
+}
