@@ -6,22 +6,21 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// Compiler collects what it finds in one IngressRoute.
+// Compiler compiles one IngressRoute and collects its problems.
 type Compiler struct {
-	t     *Tables
-	ctx   *memo.Context
-	name  snapshot.Name
-	Route *IngressRoute
-	taken map[string]int  // index in spec.routes of each prefix
-	noted map[string]bool // Services whose refused endpoints a note names
+	t       *Tables
+	ctx     *memo.Context
+	name    snapshot.Name
+	Route   *IngressRoute
+	matched map[string]int  // index in spec.routes of each prefix
+	noted   map[string]bool // Services whose refused endpoints a note names
 }
 
 func (c *Compiler) fail(path, problem string) {
 	c.Route.Problems = append(c.Route.Problems, path+": "+problem)
 }
 
-// close notes a fault for which a root serves nothing; in a child it is a problem
-// like others.
+// close notes a fault for which a root serves nothing. In a child it is a problem like others.
 func (c *Compiler) close(problem string) {
 	if c.Route.Root {
 		c.Route.Closed = append(c.Route.Closed, problem)
@@ -30,7 +29,7 @@ func (c *Compiler) close(problem string) {
 	}
 }
 
-// delegate is the IngressRoute that takes over, nil when none is named.
+// delegate is the IngressRoute that a route or tcpproxy delegates to, nil when none is named.
 func (c *Compiler) delegate(d *contourv1beta1.Delegate, path string) *snapshot.Name {
 	if d.Name == "" {
 		c.fail(path+".name", "must be specified")

@@ -47,7 +47,7 @@ type step struct {
 	prefix   string
 	delegate *snapshot.Name // or:
 	entry    *host.Entry    // nil when the route is broken
-	// redirect takes its place for requests in clear text to a host with TLS, unless the
+	// redirect replaces entry for requests in clear text to a host with TLS, unless the
 	// route permits them.
 	redirect *host.Entry
 }
@@ -96,23 +96,23 @@ func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, back
 // makeIngress judges an IngressRoute. A root wants an address of its own
 // when it asks for one, else the one that all others share.
 func (t *Tables) makeIngress(c *memo.Context, n snapshot.Name) (*IngressRoute, bool) {
-	f := t.judgeIngress(c, n)
+	route := t.judgeIngress(c, n)
 	switch {
-	case f == nil:
+	case route == nil:
 		return nil, false
-	case f.Host != "" && f.Request.Empty():
-		t.vip.Roots.Put(c, n.Namespace, n, f.TLS != nil)
-	case f.Root && !f.Request.Empty():
-		w := &vip.Want{Owner: input.IngressOwner(n), Created: f.created, Request: f.Request, Needs: f.Request.Needs(), Idle: f.Host == ""}
+	case route.Host != "" && route.Request.Empty():
+		t.vip.Roots.Put(c, n.Namespace, n, route.TLS != nil)
+	case route.Root && !route.Request.Empty():
+		w := &vip.Want{Owner: input.IngressOwner(n), Created: route.created, Request: route.Request, Needs: route.Request.Needs(), Idle: route.Host == ""}
 		if !w.Idle {
 			w.Listeners = []model.ListenerID{t.in.Config.ClearID()}
-			if f.TLS != nil {
+			if route.TLS != nil {
 				w.Listeners = append(w.Listeners, t.in.Config.TLSID())
 			}
 		}
 		t.vip.Wants.Put(c, memo.Unit{}, w.Owner, w)
 	}
-	return f, true
+	return route, true
 }
 
 func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute {
@@ -120,7 +120,7 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	if o == nil {
 		return nil
 	}
-	c := Compiler{t: t, ctx: ctx, name: n, Route: &IngressRoute{created: o.CreationTimestamp.Unix()}, taken: map[string]int{}, noted: map[string]bool{}}
+	c := Compiler{t: t, ctx: ctx, name: n, Route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.Route.Request = vip.AnnotationRequest(o.Annotations)
@@ -141,7 +141,7 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	for i := range routes {
 		c.step(i, &routes[i])
 	}
-	c.Route.Prefixes = NewPrefixes(segmented(slices.Collect(maps.Keys(c.taken))))
+	c.Route.Prefixes = NewPrefixes(segmented(slices.Collect(maps.Keys(c.matched))))
 	return c.Route
 }
 
@@ -180,29 +180,29 @@ func (c *Compiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
 	}
 }
 
-// Unused says what of a child nobody delegates to.
-func (f *IngressRoute) Unused(routed, proxied bool) []string {
+// Unused names the fields of a child to which no root delegates.
+func (r *IngressRoute) Unused(routed, proxied bool) []string {
 	switch {
-	case f.tcp != nil && !proxied:
+	case r.tcp != nil && !proxied:
 		return []string{"spec.tcpproxy: no root that is served delegates connections here"}
-	case len(f.steps) > 0 && !routed:
+	case len(r.steps) > 0 && !routed:
 		return []string{"spec.routes: no root that is served delegates requests here"}
 	}
 	return nil
 }
 
 // InsecureNote says that permitInsecure of routes has no effect; empty where none has it.
-func (f *IngressRoute) InsecureNote() string {
-	if len(f.insecure) == 0 {
+func (r *IngressRoute) InsecureNote() string {
+	if len(r.insecure) == 0 {
 		return ""
 	}
 	others := ""
-	switch n := len(f.insecure) - 1; {
+	switch n := len(r.insecure) - 1; {
 	case n == 1:
 		others = " (and of 1 other route)"
 	case n > 1:
 		others = " (and of " + strconv.Itoa(n) + " other routes)"
 	}
-	return field.At("spec.routes", f.insecure[0]) + ".permitInsecure" + others +
+	return field.At("spec.routes", r.insecure[0]) + ".permitInsecure" + others +
 		": has no effect, since the plane has --disable-permit-insecure: requests in clear text are sent to https"
 }

@@ -19,7 +19,7 @@ func (c *Compiler) step(i int, o *contourv1beta1.Route) {
 	before := len(c.Route.Problems)
 	problem := field.PathProblem(o.Match)
 	if problem == "" {
-		if first, taken := c.taken[o.Match]; taken {
+		if first, repeated := c.matched[o.Match]; repeated {
 			problem = field.Quote(o.Match) + " is already matched by " + field.At("spec.routes", first)
 		}
 	}
@@ -56,7 +56,7 @@ func (c *Compiler) step(i int, o *contourv1beta1.Route) {
 	if p, is := field.Slashed(path+".match", model.PathMatch{Kind: model.PathPrefix, Value: o.Match}); is {
 		c.Route.Slashed = append(c.Route.Slashed, p)
 	}
-	c.taken[o.Match] = i
+	c.matched[o.Match] = i
 	c.Route.steps = append(c.Route.steps, s)
 }
 
@@ -85,7 +85,7 @@ func idleOptions(o *contourv1beta1.Route) []string {
 // Contour's.
 const ingressTimeout = 15 * time.Second
 
-// forward reads where a route's requests go, and how.
+// forward compiles a route's services and options.
 func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward, []model.BackendGroup) {
 	switch {
 	case len(o.Services) > 0 && o.Delegate != nil:
@@ -93,36 +93,36 @@ func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward
 	case len(o.Services) == 0 && o.Delegate == nil:
 		c.fail(path, "one of services or delegate must be specified")
 	}
-	f := &model.Forward{ // as Contour has it
+	forward := &model.Forward{ // as Contour has it
 		WebSocket: o.EnableWebsockets, NoUpgrade: !o.EnableWebsockets, Timeout: ingressTimeout, StartHeader: true,
 	}
 	if o.PrefixRewrite != "" {
 		if problem := field.PathProblem(o.PrefixRewrite); problem != "" {
 			c.fail(path+".prefixRewrite", problem)
 		}
-		f.Path = &model.PathRewrite{Kind: model.RewritePrefix, Value: o.PrefixRewrite}
+		forward.Path = &model.PathRewrite{Kind: model.RewritePrefix, Value: o.PrefixRewrite}
 	}
 	if p := o.TimeoutPolicy; p != nil && p.Request != "" {
-		f.Timeout = c.Duration(p.Request, path+".timeoutPolicy.request")
+		forward.Timeout = c.Duration(p.Request, path+".timeoutPolicy.request")
 	}
 	if p := o.RetryPolicy; p != nil {
 		if p.NumRetries < 0 || p.NumRetries > 100 {
 			c.fail(path+".retryPolicy.count", strconv.Itoa(int(p.NumRetries))+" must be in the range 0-100")
 		}
-		f.Retry = &model.Retry{Attempts: uint32(max(p.NumRetries, 1)), ServerErrors: true}
+		forward.Retry = &model.Retry{Attempts: uint32(max(p.NumRetries, 1)), ServerErrors: true}
 		if p.PerTryTimeout != "" {
-			f.TryTimeout = max(c.Duration(p.PerTryTimeout, path+".retryPolicy.perTryTimeout"), 0)
+			forward.TryTimeout = max(c.Duration(p.PerTryTimeout, path+".retryPolicy.perTryTimeout"), 0)
 		}
 	}
 	if o.HealthCheck != nil {
 		c.healthCheck(o.HealthCheck, snapshot.Name{}, path+".healthCheck")
 	}
-	groups := c.services(f, o, path+".services")
-	return f, groups
+	groups := c.services(forward, o, path+".services")
+	return forward, groups
 }
 
-// services adds the shares of a route's services to f.
-func (c *Compiler) services(f *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
+// services adds the shares of a route's services to forward.
+func (c *Compiler) services(forward *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
 	services := c.fewServices(o.Services, path)
 	weights := c.weights(services, path)
 	var groups []model.BackendGroup
@@ -145,9 +145,9 @@ func (c *Compiler) services(f *model.Forward, o *contourv1beta1.Route, path stri
 		if !ok {
 			continue
 		}
-		f.RetryMethods = backend.AllMay(f.RetryMethods, len(groups) > 0, port.Options)
+		forward.RetryMethods = backend.AllMay(forward.RetryMethods, len(groups) > 0, port.Options)
 		groups = backend.AddGroup(groups, group)
-		f.Backends = backend.AddWeight(f.Backends, group.ID, weights[i])
+		forward.Backends = backend.AddWeight(forward.Backends, group.ID, weights[i])
 	}
 	return groups
 }

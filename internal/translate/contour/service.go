@@ -164,11 +164,11 @@ func (c *Compiler) validation(o *contourv1beta1.UpstreamValidation, path string)
 	case strings.Contains(o.CACertificate, "/"):
 		fail(".caSecret", field.Quote(o.CACertificate)+" must be the name of a Secret in namespace "+name.Namespace)
 	default:
-		f := c.t.certificates.Authorities.Get(c.ctx, certificate.AuthorityKey{Kind: snapshot.KindSecret, Name: name})
-		if f.Problem != "" {
-			fail(".caSecret", "Secret "+name.String()+" "+f.Problem)
+		secret := c.t.certificates.Authorities.Get(c.ctx, certificate.AuthorityKey{Kind: snapshot.KindSecret, Name: name})
+		if secret.Problem != "" {
+			fail(".caSecret", "Secret "+name.String()+" "+secret.Problem)
 		} else {
-			tls.Authorities = []model.AuthorityID{f.Authority.ID}
+			tls.Authorities = []model.AuthorityID{secret.Authority.ID}
 		}
 	}
 	if !ok {

@@ -63,14 +63,14 @@ func (c *Compiler) certificate(t *ingressTLS, text, path string) {
 			name.Namespace + " delegates it to " + c.name.Namespace)
 		return
 	}
-	f := c.t.certificates.Certificates.Get(c.ctx, name)
-	if f.Problem != "" {
-		c.close(path + ": TLS Secret " + name.String() + " " + f.Problem)
+	secret := c.t.certificates.Certificates.Get(c.ctx, name)
+	if secret.Problem != "" {
+		c.close(path + ": TLS Secret " + name.String() + " " + secret.Problem)
 		return
 	}
-	t.Certificate = f.Certificate.ID
-	if c.Route.Host != "" && !f.Covers(c.Route.Host) {
-		t.Note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(f.Certificate.Names) + ", so that clients will refuse it for " + c.Route.Host
+	t.Certificate = secret.Certificate.ID
+	if c.Route.Host != "" && !secret.Covers(c.Route.Host) {
+		t.Note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(secret.Certificate.Names) + ", so that clients will refuse it for " + c.Route.Host
 	}
 }
 

@@ -30,70 +30,70 @@ type Tree struct {
 	Notes []string
 }
 
-// makeTree walks from a root, and claims its hosts.
+// makeTree walks from a root, and makes it a candidate for its hosts.
 func (t *Tables) makeTree(c *memo.Context, root snapshot.Name) (*Tree, bool) {
 	if t.ingressRoute(c, root) == nil {
 		return nil, false
 	}
-	f := t.Routes.Get(c, root)
-	if f == nil || !f.Root {
+	route := t.Routes.Get(c, root)
+	if route == nil || !route.Root {
 		return nil, false
 	}
-	tree := t.walkFrom(c, root, f)
+	tree := t.walkFrom(c, root, route)
 	for child := range tree.Found {
 		t.Reached.Put(c, child, root, struct{}{})
 	}
 	for _, id := range host.ListenersOf(tree.Hosts) {
-		t.host.Ports.Put(c, id, input.IngressOwner(root), f.created)
+		t.host.Ports.Put(c, id, input.IngressOwner(root), route.created)
 	}
 	return tree, true
 }
 
-func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, f *IngressRoute) *Tree {
+func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, route *IngressRoute) *Tree {
 	tree := &Tree{Proxied: map[snapshot.Name]struct{}{}}
 	tree.Found, tree.Routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
-	if f.Host == "" {
-		t.closeTree(c, tree, root, f)
+	if route.Host == "" {
+		t.closeTree(c, tree, root, route)
 		return tree
 	}
-	if problem, note := t.contested(c, root, f.Host); problem != "" {
+	if problem, note := t.contested(c, root, route.Host); problem != "" {
 		tree.Found[root] = []string{"spec.virtualhost.fqdn: " + problem}
-		t.closeTree(c, tree, root, f)
+		t.closeTree(c, tree, root, route)
 		return tree
 	} else if note != "" {
 		tree.Notes = []string{note}
 	}
-	w := walk{t: t, ctx: c, tree: tree, created: f.created, tls: f.TLS, proxies: f.tcp != nil}
+	w := walk{t: t, ctx: c, tree: tree, created: route.created, tls: route.TLS, proxies: route.tcp != nil}
 	w.restart(root)
-	switch n := len(f.steps); {
+	switch n := len(route.steps); {
 	case n > MaxTreeRoutes:
 		w.fail(root, "spec.routes: has "+strconv.Itoa(n)+" routes, and one host may have "+strconv.Itoa(MaxTreeRoutes))
 		fallthrough
-	case len(f.Closed) > 0:
+	case len(route.Closed) > 0:
 		w.refuse(root, "/")
-		t.closeTree(c, tree, root, f)
+		t.closeTree(c, tree, root, route)
 	default:
-		w.visit(root, f, "/", nil)
+		w.visit(root, route, "/", nil)
 		if w.size.exceeds() {
 			w.restart(root)
-			w.visit(root, f, "/", nil)
+			w.visit(root, route, "/", nil)
 		}
-		if f.tcp != nil {
-			w.proxy(root, f, nil)
+		if route.tcp != nil {
+			w.proxy(root, route, nil)
 		}
 	}
 	slices.SortFunc(w.clear, (*host.Entry).Compare)
 	slices.SortFunc(w.secure, (*host.Entry).Compare)
 	owner := input.IngressOwner(root)
-	clear := model.HostKey{Listener: t.in.Config.ClearID(), Host: f.Host}
+	clear := model.HostKey{Listener: t.in.Config.ClearID(), Host: route.Host}
 	tree.Hosts = []model.HostKey{clear}
-	t.host.Candidates.Put(c, clear, owner, &host.Candidate{Owner: owner, Created: f.created, Entries: w.clear})
-	if tree.Secure = f.TLS != nil; tree.Secure {
-		key := model.HostKey{Listener: t.in.Config.TLSID(), Host: f.Host}
-		wants := &host.NameCandidate{Created: f.created, Host: model.TLSHost{HostKey: key, Owner: owner}}
-		f.secure(wants, &w)
+	t.host.Candidates.Put(c, clear, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.clear})
+	if tree.Secure = route.TLS != nil; tree.Secure {
+		key := model.HostKey{Listener: t.in.Config.TLSID(), Host: route.Host}
+		wants := &host.NameCandidate{Created: route.created, Host: model.TLSHost{HostKey: key, Owner: owner}}
+		route.secure(wants, &w)
 		tree.Hosts = append(tree.Hosts, key)
-		t.host.Candidates.Put(c, key, owner, &host.Candidate{Owner: owner, Created: f.created, Entries: w.secure})
+		t.host.Candidates.Put(c, key, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.secure})
 		t.host.RootNames.Put(c, key, owner, wants)
 	}
 	return tree
@@ -101,13 +101,13 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, f *IngressRoute) 
 
 // secure says what becomes of connections. Without a certificate, and without anybody who
 // takes what is in them, they are closed.
-func (f *IngressRoute) secure(c *host.NameCandidate, w *walk) {
-	if len(f.Closed) > 0 || f.tcp != nil && len(w.tcp.Shares) == 0 {
+func (r *IngressRoute) secure(c *host.NameCandidate, w *walk) {
+	if len(r.Closed) > 0 || r.tcp != nil && len(w.tcp.Shares) == 0 {
 		return
 	}
 	c.Host.TCP, c.Groups = w.tcp.Shares, w.tcp.Groups
-	if !f.TLS.passthrough {
-		c.Host.Certificates, c.Host.MinVersion = []model.CertificateID{f.TLS.Certificate}, f.TLS.MinVersion
+	if !r.TLS.passthrough {
+		c.Host.Certificates, c.Host.MinVersion = []model.CertificateID{r.TLS.Certificate}, r.TLS.MinVersion
 	}
 }
 
@@ -155,18 +155,18 @@ func (t *Tables) contested(c *memo.Context, root snapshot.Name, host string) (pr
 	return "", "host " + field.Quote(host) + " is claimed by " + field.ListNames(strangers) + " too, which came later and is not served"
 }
 
-// closeTree leaves it at the root, and notes those to which it would delegate: they are told,
-// and the root is told of those that are not there.
-func (t *Tables) closeTree(c *memo.Context, f *Tree, name snapshot.Name, root *IngressRoute) {
-	f.Closed = true
+// closeTree serves nothing of a tree. It notes the IngressRoutes to which the root would delegate, and
+// which of these do not exist.
+func (t *Tables) closeTree(c *memo.Context, tree *Tree, name snapshot.Name, root *IngressRoute) {
+	tree.Closed = true
 	note := func(field string, target *snapshot.Name) {
 		if target == nil {
 			return
 		}
 		if t.Routes.Get(c, *target) == nil {
-			f.Found[name] = append(f.Found[name], field+".delegate: IngressRoute "+target.String()+" not found"+t.classText(c, *target))
-		} else if _, known := f.Found[*target]; !known {
-			f.Found[*target] = nil
+			tree.Found[name] = append(tree.Found[name], field+".delegate: IngressRoute "+target.String()+" not found"+t.classText(c, *target))
+		} else if _, known := tree.Found[*target]; !known {
+			tree.Found[*target] = nil
 		}
 	}
 	for _, s := range root.steps {

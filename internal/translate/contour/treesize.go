@@ -26,11 +26,11 @@ type treeSize struct {
 	out map[int]struct{}
 }
 
-// enter counts the routes of an IngressRoute that takes its place.
-func (size *treeSize) enter(f *IngressRoute, root bool) {
-	size.routes += len(f.steps)
+// enter counts the routes of an IngressRoute that enters the tree.
+func (size *treeSize) enter(route *IngressRoute, root bool) {
+	size.routes += len(route.steps)
 	if !root {
-		size.branches[len(size.branches)-1].routes += len(f.steps)
+		size.branches[len(size.branches)-1].routes += len(route.steps)
 	}
 }
 

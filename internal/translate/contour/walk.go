@@ -16,8 +16,8 @@ import (
 // MaxDepth bounds how many IngressRoutes may stand between a root and a route.
 const MaxDepth = 32
 
-// walk goes through a tree of delegations, in the order of the routes. Each
-// IngressRoute takes one place in it, the first at which its routes may stand, so the walk ends.
+// walk goes through a tree of delegations, in the order of the routes. It visits each IngressRoute
+// at most once, at the first prefix that its routes may have, so the walk ends.
 type walk struct {
 	t       *Tables
 	ctx     *memo.Context
@@ -26,7 +26,7 @@ type walk struct {
 	tls     *ingressTLS // the root's
 	proxies bool        // the root takes connections, not requests
 	size    treeSize
-	walked  map[snapshot.Name]struct{} // those that have their place
+	walked  map[snapshot.Name]struct{} // IngressRoutes that were visited
 	// astray are delegations that gave a prefix to an IngressRoute whose routes may not stand there.
 	astray map[snapshot.Name][]astray
 	// clear and secure are the routes for requests in clear text and over TLS.
@@ -49,9 +49,9 @@ type astray struct {
 	field string
 }
 
-const takenText = " takes another prefix of this host already: it can take one"
+const secondPrefixText = " takes another prefix of this host already: it can take one"
 
-// restart forgets what the walk found, but for who has to stay out.
+// restart forgets the findings of a walk, except which branches stay out.
 func (w *walk) restart(root snapshot.Name) {
 	w.tree.Found, w.tree.Routed = map[snapshot.Name][]string{root: nil}, map[snapshot.Name]struct{}{}
 	w.walked, w.astray = map[snapshot.Name]struct{}{}, map[snapshot.Name][]astray{}
@@ -72,7 +72,7 @@ func (w *walk) refuse(n snapshot.Name, prefix string) {
 	}}, nil)
 }
 
-// serve takes a route in, with what takes its place in clear text where the host has TLS.
+// serve adds a route. Where the host has TLS, redirect replaces it for requests in clear text, unless it is nil.
 func (w *walk) serve(e, redirect *host.Entry) {
 	if w.tls != nil && !w.proxies {
 		w.secure = append(w.secure, e)
@@ -83,40 +83,40 @@ func (w *walk) serve(e, redirect *host.Entry) {
 	w.clear = append(w.clear, e)
 }
 
-// visit takes in an IngressRoute to which prefix was delegated.
-func (w *walk) visit(n snapshot.Name, f *IngressRoute, prefix string, path []delegator) {
-	if w.isMisplaced(n, f, path) {
+// visit adds the routes of an IngressRoute to which prefix was delegated.
+func (w *walk) visit(n snapshot.Name, route *IngressRoute, prefix string, path []delegator) {
+	if w.isMisplaced(n, route, path) {
 		w.refuse(n, prefix)
 		return
 	}
 	w.walked[n] = struct{}{}
 	w.tree.Found[n] = nil
 	for _, a := range w.astray[n] {
-		w.fail(a.by, a.field+": IngressRoute "+n.String()+takenText)
+		w.fail(a.by, a.field+": IngressRoute "+n.String()+secondPrefixText)
 	}
-	w.size.enter(f, len(path) == 0)
-	broken := len(f.Problems) > 0
-	underPolicy := w.t.underPolicy(w.ctx, n, f)
-	for _, s := range f.steps {
+	w.size.enter(route, len(path) == 0)
+	broken := len(route.Problems) > 0
+	underPolicy := w.t.underPolicy(w.ctx, n, route)
+	for _, s := range route.steps {
 		switch {
 		case s.delegate != nil:
-			w.follow(n, f, s, path)
+			w.follow(n, route, s, path)
 		case broken:
 			w.refuse(n, s.prefix)
 		default:
 			w.serve(underPolicy(s.entry), s.redirect)
 		}
 	}
-	if broken && !slices.ContainsFunc(f.steps, func(s step) bool { return s.prefix == prefix }) {
+	if broken && !slices.ContainsFunc(route.steps, func(s step) bool { return s.prefix == prefix }) {
 		w.refuse(n, prefix)
 	}
 }
 
-// underPolicy adds to routes of an IngressRoute what its RoutePolicy asks. That of a root
-// holds for the whole host.
-func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, f *IngressRoute) func(*host.Entry) *host.Entry {
+// underPolicy adds the RoutePolicy of an IngressRoute to its routes. The policy of a root applies
+// to the whole host instead.
+func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, route *IngressRoute) func(*host.Entry) *host.Entry {
 	same := func(e *host.Entry) *host.Entry { return e }
-	if f.Root {
+	if route.Root {
 		return same
 	}
 	policy, groups := t.policy.RoutePolicy(c, input.IngressOwner(n), "")
@@ -138,11 +138,11 @@ func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, f *IngressRoute) 
 
 // isMisplaced says that routes of an IngressRoute may not stand where a path leads. Which ones, its
 // owner is told once; who delegates to it anew costs no look at each of them.
-func (w *walk) isMisplaced(n snapshot.Name, f *IngressRoute, path []delegator) bool {
+func (w *walk) isMisplaced(n snapshot.Name, route *IngressRoute, path []delegator) bool {
 	_, told := w.tree.Routed[n]
 	w.tree.Routed[n] = struct{}{}
 	is := false
-	for _, s := range f.steps {
+	for _, s := range route.steps {
 		if problem := misplaced(s.prefix, path); problem != "" {
 			is = true
 			if told {
@@ -177,20 +177,20 @@ func misplaced(prefix string, path []delegator) string {
 }
 
 // follow goes on to the IngressRoute that a step delegates to.
-func (w *walk) follow(n snapshot.Name, f *IngressRoute, s step, path []delegator) {
+func (w *walk) follow(n snapshot.Name, route *IngressRoute, s step, path []delegator) {
 	target := *s.delegate
 	field := field.At("spec.routes", s.index) + ".delegate"
 	refuse := func(problem string) {
 		w.fail(n, field+": "+problem)
 		w.refuse(n, s.prefix)
 	}
-	path = append(slices.Clip(path), delegator{n, f, s.prefix, field})
+	path = append(slices.Clip(path), delegator{n, route, s.prefix, field})
 	var names []snapshot.Name
 	for _, d := range path {
 		names = append(names, d.name)
 	}
 	next := w.t.Routes.Get(w.ctx, target)
-	_, taken := w.walked[target]
+	_, visited := w.walked[target]
 	switch {
 	case slices.Contains(names, target):
 		refuse("route creates a delegation cycle: " + cycleText(names, target))
@@ -200,8 +200,8 @@ func (w *walk) follow(n snapshot.Name, f *IngressRoute, s step, path []delegator
 		refuse("root ingressroute cannot delegate to another root ingressroute: " + target.String() + " has a virtualhost")
 	case len(next.steps) == 0 && next.tcp != nil:
 		refuse("IngressRoute " + target.String() + " has no spec.routes")
-	case taken:
-		refuse("IngressRoute " + target.String() + takenText)
+	case visited:
+		refuse("IngressRoute " + target.String() + secondPrefixText)
 	case len(path) >= MaxDepth:
 		refuse("too many delegations in a row")
 	case w.size.excludes(s, next, path):
@@ -218,9 +218,9 @@ func (w *walk) follow(n snapshot.Name, f *IngressRoute, s step, path []delegator
 	}
 }
 
-// proxy goes through the delegations of connections, from a root on.
-func (w *walk) proxy(n snapshot.Name, f *IngressRoute, path []snapshot.Name) {
-	p := f.tcp
+// proxy follows the delegations of connections, from a root on.
+func (w *walk) proxy(n snapshot.Name, route *IngressRoute, path []snapshot.Name) {
+	p := route.tcp
 	w.tree.Proxied[n] = struct{}{}
 	fail := func(problem string) { w.fail(n, "spec.tcpproxy.delegate: "+problem) }
 	switch {
@@ -247,7 +247,7 @@ func (w *walk) proxy(n snapshot.Name, f *IngressRoute, path []snapshot.Name) {
 			}
 			w.proxy(target, next, path)
 		}
-	case len(f.Problems) > 0:
+	case len(route.Problems) > 0:
 	case w.tls.passthrough && len(p.verifying) > 0:
 		w.fail(n, strings.Join(p.verifying, ", ")+": with passthrough clients speak TLS with the backends themselves")
 	case w.tls.passthrough:
