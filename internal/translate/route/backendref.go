@@ -1,10 +1,7 @@
 package route
 
 import (
-	"math"
-	"reflect"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
@@ -15,67 +12,6 @@ import (
 	"fairlead.dev/internal/translate/condition"
 	"fairlead.dev/internal/translate/field"
 )
-
-// backends is where a rule's requests go, nil when to no backend at all. A share whose
-// reference is broken is kept, without a group. Filters of a backend that is the only one
-// are the rule's.
-func (c *Compiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
-	forward := &model.Forward{}
-	var groups []model.BackendGroup
-	sound := false
-	path := s.path + ".backendRefs"
-	for i := range s.backends {
-		ref := &s.backends[i]
-		weight := int32(1)
-		if ref.Weight != nil {
-			weight = *ref.Weight
-		}
-		fieldName := field.At(path, i)
-		if weight < 0 || weight > backend.WeightLimit {
-			c.refuse(fieldName+".weight", strconv.Itoa(int(weight))+" must be in the range 0-"+strconv.Itoa(backend.WeightLimit))
-			weight = 0
-		}
-		group, port, ok := c.backend(&ref.BackendObjectReference, fieldName)
-		own := c.filters(ref.Filters, fieldName+".filters", s.prefixes)
-		share := model.WeightedGroup{Weight: uint32(weight), RequestHeaders: own.request, ResponseHeaders: own.response}
-		own.request, own.response = nil, nil
-		if len(s.backends) == 1 {
-			c.lift(set, &own, fieldName+".filters")
-		} else if name := own.first(); name != "" {
-			c.refuse(fieldName+".filters", "filter "+field.Quote(string(name))+" works for whole rules, not for one of several backends")
-		}
-		if weight == 0 {
-			continue
-		}
-		if ok && !own.broken {
-			sound = true
-			forward.RetryMethods = backend.AllMay(forward.RetryMethods, len(groups) > 0, port.Options)
-			groups = backend.AddGroup(groups, group)
-			forward.WebSocket = forward.WebSocket || port.IsWebSocket()
-			share.Group = group.ID
-		}
-		forward.Backends = addShare(forward.Backends, share)
-	}
-	if !sound {
-		return nil, nil
-	}
-	// Backends of HTTP/2 would have to know RFC 8441, and hardly any does.
-	forward.NoUpgrade = !forward.WebSocket && slices.ContainsFunc(groups, func(g model.BackendGroup) bool { return g.Protocol == model.BackendHTTP2 })
-	return forward, groups
-}
-
-// addShare adds a share; one that differs in nothing but the weight makes that larger.
-func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.WeightedGroup {
-	for i := range shares {
-		same := shares[i]
-		same.Weight = share.Weight
-		if reflect.DeepEqual(same, share) {
-			shares[i].Weight = uint32(min(uint64(shares[i].Weight)+uint64(share.Weight), math.MaxUint32))
-			return shares
-		}
-	}
-	return append(shares, share)
-}
 
 // backend resolves one reference. A broken one is noted in resolved.
 func (c *Compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port backend.Port, ok bool) {

@@ -2,7 +2,6 @@ package route
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -113,12 +112,4 @@ func (c *Compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path 
 	default:
 		c.refuse(path+".type", field.Quote(string(kind))+" is unknown")
 	}
-}
-
-// ruleKey tells a rule from others of the route.
-func (s *ruleSpec) ruleKey() string {
-	if s.name != "" {
-		return s.name
-	}
-	return strconv.Itoa(s.index)
 }

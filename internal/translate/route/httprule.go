@@ -2,7 +2,6 @@ package route
 
 import (
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -119,28 +118,4 @@ func (c *Compiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model.Path
 		c.refuse(path+".type", field.Quote(string(kind))+" is unknown")
 		return model.PathMatch{}
 	}
-}
-
-// valueLimit bounds the values of headers and parameters, as the Gateway API does
-// for headers.
-const valueLimit = 4096
-
-// appendValue adds a condition. Of several for one name the first counts.
-func (c *Compiler) appendValue(list []model.ValueMatch, name, value, kind, path string) []model.ValueMatch {
-	switch {
-	case kind == "RegularExpression":
-		if problem := c.RegexProblem(value); problem != "" {
-			c.refuse(path+".value", problem)
-		}
-	case kind != "" && kind != "Exact":
-		c.refuse(path+".type", field.Quote(kind)+" is unknown")
-	case !field.IsFieldValue(value):
-		c.refuse(path+".value", field.Quote(value)+" must not have control characters")
-	case len(value) > valueLimit:
-		c.refuse(path+".value", "longer than "+strconv.Itoa(valueLimit)+" characters")
-	}
-	if slices.ContainsFunc(list, func(v model.ValueMatch) bool { return v.Name == name }) {
-		return list
-	}
-	return append(list, model.ValueMatch{Name: name, Value: value, Regex: kind == "RegularExpression"})
 }

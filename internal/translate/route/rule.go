@@ -1,76 +1,21 @@
 package route
 
 import (
+	"math"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/backend"
 	"fairlead.dev/internal/translate/condition"
 	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/host"
 )
-
-// Compiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
-// value that is not supported is dropped as a whole: serving it without the value would be
-// something that nobody asked for. What its matches take is answered with an error, so that
-// no wider rule gets it. A route of which no rule is left is refused.
-type Compiler struct {
-	t       *Tables
-	ctx     *memo.Context
-	owner   model.Object
-	created int64
-	grpc    bool
-	// certificate is shown to backends.
-	certificate model.CertificateID
-
-	refused  gateway.RouteResult // the whole route
-	rule     gateway.RouteResult // the rule at hand
-	faults   int                 // found so far, in all rules
-	resolved gateway.RouteResult
-	partial  string
-	entries  []*host.Entry
-	services []snapshot.Name
-	notes    []string // what is worth knowing of those
-	slashed  []field.SlashedPath
-	Regexes  map[string]string // what is wrong with each expression; empty: nothing
-	ofRegex  int               // their bytes
-	// ofClasses is how many tables of Unicode they name
-	ofClasses int
-}
-
-// refuse notes what is wrong with the rule at hand.
-func (c *Compiler) refuse(path, problem string) {
-	c.refuseFor(gatewayv1.RouteReasonUnsupportedValue, path, problem)
-}
-
-func (c *Compiler) refuseFor(reason gatewayv1.RouteConditionReason, path, problem string) {
-	c.faults++
-	c.rule.Fail(reason, path+": "+problem)
-}
-
-// hostnames are the route's, lower case; anyHost when it names none.
-func (c *Compiler) hostnames(names []gatewayv1.Hostname) []string {
-	var hosts []string
-	for i, h := range names {
-		host := strings.ToLower(string(h))
-		if problem := field.HostProblem(host, true); problem != "" {
-			c.refused.Fail(gatewayv1.RouteReasonUnsupportedValue, field.At("spec.hostnames", i)+": "+problem)
-			continue
-		}
-		hosts = append(hosts, host)
-	}
-	if len(names) == 0 {
-		hosts = append(hosts, field.AnyHost)
-	}
-	return hosts
-}
 
 // rules compiles each of n rules, and drops those that are not sound.
 func (c *Compiler) rules(n int, compile func(i int)) {
@@ -100,37 +45,12 @@ func (c *Compiler) rules(n int, compile func(i int)) {
 	slices.SortFunc(c.entries, (*host.Entry).Compare)
 }
 
-// brokenStatus is what requests are answered for which there is no sound backend: gRPC
-// clients read 503 as UNAVAILABLE.
-func (c *Compiler) brokenStatus() uint32 {
-	if c.grpc {
-		return 503
-	}
-	return 500
-}
-
 // closed is an entry that takes the same requests and answers them with an error.
 func (c *Compiler) closed(e *host.Entry) *host.Entry {
 	shut := *e
 	shut.Groups = nil
 	shut.Route = model.Route{Name: e.Route.Name, Owner: e.Route.Owner, Match: e.Route.Match, Respond: &model.Respond{Status: c.brokenStatus()}}
 	return &shut
-}
-
-// ruleSpec is what the rules of both kinds have in common.
-type ruleSpec struct {
-	path     string // "spec.rules[0]"
-	filters  []gatewayv1.HTTPRouteFilter
-	backends []gatewayv1.HTTPBackendRef
-	timeouts *gatewayv1.HTTPRouteTimeouts
-	retry    *gatewayv1.HTTPRouteRetry
-	session  *gatewayv1.SessionPersistence
-	name     string // of the rule, if it has one
-	index    int
-	// prefixes says that every match is one of a path prefix.
-	prefixes bool
-	// cookiePath is where a cookie of the rule belongs.
-	cookiePath string
 }
 
 // action is what the rule does with requests: a route without name and match.
@@ -172,6 +92,67 @@ func (c *Compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 	return route, groups
 }
 
+// backends is where a rule's requests go, nil when to no backend at all. A share whose
+// reference is broken is kept, without a group. Filters of a backend that is the only one
+// are the rule's.
+func (c *Compiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
+	forward := &model.Forward{}
+	var groups []model.BackendGroup
+	sound := false
+	path := s.path + ".backendRefs"
+	for i := range s.backends {
+		ref := &s.backends[i]
+		weight := int32(1)
+		if ref.Weight != nil {
+			weight = *ref.Weight
+		}
+		fieldName := field.At(path, i)
+		if weight < 0 || weight > backend.WeightLimit {
+			c.refuse(fieldName+".weight", strconv.Itoa(int(weight))+" must be in the range 0-"+strconv.Itoa(backend.WeightLimit))
+			weight = 0
+		}
+		group, port, ok := c.backend(&ref.BackendObjectReference, fieldName)
+		own := c.filters(ref.Filters, fieldName+".filters", s.prefixes)
+		share := model.WeightedGroup{Weight: uint32(weight), RequestHeaders: own.request, ResponseHeaders: own.response}
+		own.request, own.response = nil, nil
+		if len(s.backends) == 1 {
+			c.lift(set, &own, fieldName+".filters")
+		} else if name := own.first(); name != "" {
+			c.refuse(fieldName+".filters", "filter "+field.Quote(string(name))+" works for whole rules, not for one of several backends")
+		}
+		if weight == 0 {
+			continue
+		}
+		if ok && !own.broken {
+			sound = true
+			forward.RetryMethods = backend.AllMay(forward.RetryMethods, len(groups) > 0, port.Options)
+			groups = backend.AddGroup(groups, group)
+			forward.WebSocket = forward.WebSocket || port.IsWebSocket()
+			share.Group = group.ID
+		}
+		forward.Backends = addShare(forward.Backends, share)
+	}
+	if !sound {
+		return nil, nil
+	}
+	// Backends of HTTP/2 would have to know RFC 8441, and hardly any does.
+	forward.NoUpgrade = !forward.WebSocket && slices.ContainsFunc(groups, func(g model.BackendGroup) bool { return g.Protocol == model.BackendHTTP2 })
+	return forward, groups
+}
+
+// addShare adds a share; one that differs in nothing but the weight makes that larger.
+func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.WeightedGroup {
+	for i := range shares {
+		same := shares[i]
+		same.Weight = share.Weight
+		if reflect.DeepEqual(same, share) {
+			shares[i].Weight = uint32(min(uint64(shares[i].Weight)+uint64(share.Weight), math.MaxUint32))
+			return shares
+		}
+	}
+	return append(shares, share)
+}
+
 // addEntries adds one entry for each match that can be read.
 func (c *Compiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entry)) {
 	action, groups := c.action(s)
@@ -185,24 +166,4 @@ func (c *Compiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entr
 			c.entries = append(c.entries, e)
 		}
 	}
-}
-
-// RegexProblem judges an expression once in a route, and not more of them than the plane has time for.
-func (c *Compiler) RegexProblem(expression string) string {
-	if problem, known := c.Regexes[expression]; known {
-		return problem
-	}
-	classes := field.ClassesOf(expression)
-	switch {
-	case c.ofRegex+len(expression) > field.RegexesLimit:
-		return "the regular expressions of the route are longer than " + strconv.Itoa(field.RegexesLimit) + " bytes together: give it to several routes"
-	case classes > 0 && c.ofClasses+classes > field.RegexClassesOfRoute:
-		return "the regular expressions of the route have more than " + strconv.Itoa(field.RegexClassesOfRoute) + ` classes like \pL together: give it to several routes`
-	}
-	c.ofRegex, c.ofClasses = c.ofRegex+len(expression), c.ofClasses+classes
-	if c.Regexes == nil {
-		c.Regexes = map[string]string{}
-	}
-	c.Regexes[expression] = field.RegexProblem(expression)
-	return c.Regexes[expression]
 }
