@@ -16,8 +16,8 @@ import (
 
 // Compiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
 // value that is not supported is dropped as a whole: serving it without the value would be
-// something that nobody asked for. What its matches take is answered with an error, so that
-// no wider rule gets it. A route of which no rule is left is refused.
+// something that nobody asked for. Requests that its matches take are answered with an error, so
+// that no wider rule gets them. A route of which no rule is left is refused.
 type Compiler struct {
 	t       *Tables
 	ctx     *memo.Context

@@ -57,19 +57,19 @@ var grpcFilters = []gatewayv1.HTTPRouteFilterType{
 func (c *Compiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefixes bool) filterSet {
 	var s filterSet
 	for i := range list {
-		f := &list[i]
+		filter := &list[i]
 		fieldName := field.At(path, i)
-		if c.grpc && !slices.Contains(grpcFilters, f.Type) {
-			c.refuse(fieldName+".type", "filter "+field.Quote(string(f.Type))+" is unknown")
+		if c.grpc && !slices.Contains(grpcFilters, filter.Type) {
+			c.refuse(fieldName+".type", "filter "+field.Quote(string(filter.Type))+" is unknown")
 			continue
 		}
-		repeats := f.Type == gatewayv1.HTTPRouteFilterRequestMirror || f.Type == gatewayv1.HTTPRouteFilterExtensionRef
-		if slices.Contains(s.types, f.Type) && !repeats {
-			c.refuse(fieldName, "filter "+field.Quote(string(f.Type))+" is there already")
+		repeats := filter.Type == gatewayv1.HTTPRouteFilterRequestMirror || filter.Type == gatewayv1.HTTPRouteFilterExtensionRef
+		if slices.Contains(s.types, filter.Type) && !repeats {
+			c.refuse(fieldName, "filter "+field.Quote(string(filter.Type))+" is there already")
 			continue
 		}
-		s.types = append(s.types, f.Type)
-		c.filter(&s, f, fieldName, prefixes)
+		s.types = append(s.types, filter.Type)
+		c.filter(&s, filter, fieldName, prefixes)
 	}
 	if s.redirect != nil && slices.Contains(s.types, gatewayv1.HTTPRouteFilterURLRewrite) {
 		c.refuseFor(gatewayv1.RouteReasonIncompatibleFilters, path, "RequestRedirect and URLRewrite must not be together")
@@ -77,57 +77,57 @@ func (c *Compiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefix
 	return s
 }
 
-func (c *Compiler) filter(s *filterSet, f *gatewayv1.HTTPRouteFilter, path string, prefixes bool) {
-	missing := func(field string) { c.refuse(path+"."+field, "must be set with type "+string(f.Type)) }
-	switch f.Type {
+func (c *Compiler) filter(s *filterSet, filter *gatewayv1.HTTPRouteFilter, path string, prefixes bool) {
+	missing := func(field string) { c.refuse(path+"."+field, "must be set with type "+string(filter.Type)) }
+	switch filter.Type {
 	case gatewayv1.HTTPRouteFilterRequestHeaderModifier:
-		if f.RequestHeaderModifier == nil {
+		if filter.RequestHeaderModifier == nil {
 			missing("requestHeaderModifier")
 			return
 		}
-		s.request = c.headerEdits(f.RequestHeaderModifier, path+".requestHeaderModifier", instructs)
+		s.request = c.headerEdits(filter.RequestHeaderModifier, path+".requestHeaderModifier", instructs)
 	case gatewayv1.HTTPRouteFilterResponseHeaderModifier:
-		if f.ResponseHeaderModifier == nil {
+		if filter.ResponseHeaderModifier == nil {
 			missing("responseHeaderModifier")
 			return
 		}
-		s.response = c.headerEdits(f.ResponseHeaderModifier, path+".responseHeaderModifier", nobodys)
+		s.response = c.headerEdits(filter.ResponseHeaderModifier, path+".responseHeaderModifier", nobodys)
 	case gatewayv1.HTTPRouteFilterRequestMirror:
-		if f.RequestMirror == nil {
+		if filter.RequestMirror == nil {
 			missing("requestMirror")
 			return
 		}
-		c.mirror(s, f.RequestMirror, path+".requestMirror")
+		c.mirror(s, filter.RequestMirror, path+".requestMirror")
 	case gatewayv1.HTTPRouteFilterRequestRedirect:
-		if f.RequestRedirect == nil {
+		if filter.RequestRedirect == nil {
 			missing("requestRedirect")
 			return
 		}
-		s.redirect = c.redirect(f.RequestRedirect, path+".requestRedirect", prefixes)
+		s.redirect = c.redirect(filter.RequestRedirect, path+".requestRedirect", prefixes)
 	case gatewayv1.HTTPRouteFilterURLRewrite:
-		if f.URLRewrite == nil {
+		if filter.URLRewrite == nil {
 			missing("urlRewrite")
 			return
 		}
-		s.host = c.preciseHost(f.URLRewrite.Hostname, path+".urlRewrite.hostname")
-		s.path = c.pathModifier(f.URLRewrite.Path, path+".urlRewrite.path", prefixes)
+		s.host = c.preciseHost(filter.URLRewrite.Hostname, path+".urlRewrite.hostname")
+		s.path = c.pathModifier(filter.URLRewrite.Path, path+".urlRewrite.path", prefixes)
 	case gatewayv1.HTTPRouteFilterCORS:
-		if f.CORS == nil {
+		if filter.CORS == nil {
 			missing("cors")
 			return
 		}
-		s.cors = c.cors(f.CORS, path+".cors")
+		s.cors = c.cors(filter.CORS, path+".cors")
 	case gatewayv1.HTTPRouteFilterExtensionRef:
-		if f.ExtensionRef == nil {
+		if filter.ExtensionRef == nil {
 			missing("extensionRef")
 			return
 		}
 		// Not to be skipped (HTTPRouteFilter.type): requests are answered with an error.
 		s.broken = true
-		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".extensionRef: "+field.KindText(string(f.ExtensionRef.Group), string(f.ExtensionRef.Kind))+
+		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".extensionRef: "+field.KindText(string(filter.ExtensionRef.Group), string(filter.ExtensionRef.Kind))+
 			" is no kind of filter here; requests are answered "+strconv.Itoa(int(c.brokenStatus())))
 	default:
-		c.refuse(path+".type", "filter "+field.Quote(string(f.Type))+" is not supported")
+		c.refuse(path+".type", "filter "+field.Quote(string(filter.Type))+" is not supported")
 	}
 }
 
@@ -173,7 +173,7 @@ func instructs(lower string) bool {
 func nobodys(string) bool { return false }
 
 // headerEdits reads edits; some names are the proxy's own. One name may stand there once (HTTPHeaderFilter).
-func (c *Compiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
+func (c *Compiler) headerEdits(filter *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
 	seen := map[string]bool{}
 	name := func(text, fieldName string) (string, bool) {
 		lower := strings.ToLower(text)
@@ -206,8 +206,8 @@ func (c *Compiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string, own f
 		slices.SortFunc(out, func(a, b model.Header) int { return strings.Compare(a.Name, b.Name) })
 		return out
 	}
-	e := &model.HeaderEdits{Set: headers(f.Set, path+".set"), Add: headers(f.Add, path+".add")}
-	for i, text := range f.Remove {
+	e := &model.HeaderEdits{Set: headers(filter.Set, path+".set"), Add: headers(filter.Add, path+".add")}
+	for i, text := range filter.Remove {
 		if lower, ok := name(text, field.At(path+".remove", i)); ok {
 			e.Remove = append(e.Remove, lower)
 		}
@@ -223,65 +223,65 @@ func (c *Compiler) headerEdits(f *gatewayv1.HTTPHeaderFilter, path string, own f
 // turn as many more.
 const maxMirrors = 4
 
-// leaveOutMirror notes that a rule has too many. Requests are answered all the same, and nobody else gets
+// leaveOutMirror notes that a rule has too many mirrors. Requests are answered all the same, and nobody else gets
 // the host of a rule that was refused.
 func (c *Compiler) leaveOutMirror(path, which string) {
 	c.resolved.Fail(gatewayv1.RouteReasonUnsupportedValue, path+": left out: a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors"+which)
 }
 
 // mirror adds a mirror. A broken reference leaves it out, and is noted in resolved.
-func (c *Compiler) mirror(s *filterSet, f *gatewayv1.HTTPRequestMirrorFilter, path string) {
+func (c *Compiler) mirror(s *filterSet, filter *gatewayv1.HTTPRequestMirrorFilter, path string) {
 	m := model.Mirror{Numerator: 1, Denominator: 1}
 	switch {
-	case f.Percent != nil && f.Fraction != nil:
+	case filter.Percent != nil && filter.Fraction != nil:
 		c.refuse(path, "only one of percent and fraction can be specified")
-	case f.Percent != nil:
-		if *f.Percent < 0 || *f.Percent > 100 {
-			c.refuse(path+".percent", strconv.Itoa(int(*f.Percent))+" must be in the range 0-100")
+	case filter.Percent != nil:
+		if *filter.Percent < 0 || *filter.Percent > 100 {
+			c.refuse(path+".percent", strconv.Itoa(int(*filter.Percent))+" must be in the range 0-100")
 			return
 		}
-		m.Numerator, m.Denominator = uint32(*f.Percent), 100
-	case f.Fraction != nil:
+		m.Numerator, m.Denominator = uint32(*filter.Percent), 100
+	case filter.Fraction != nil:
 		denominator := int32(100)
-		if f.Fraction.Denominator != nil {
-			denominator = *f.Fraction.Denominator
+		if filter.Fraction.Denominator != nil {
+			denominator = *filter.Fraction.Denominator
 		}
-		if f.Fraction.Numerator < 0 || denominator < 1 || f.Fraction.Numerator > denominator {
-			c.refuse(path+".fraction", strconv.Itoa(int(f.Fraction.Numerator))+"/"+strconv.Itoa(int(denominator))+" must be from 0 to 1")
+		if filter.Fraction.Numerator < 0 || denominator < 1 || filter.Fraction.Numerator > denominator {
+			c.refuse(path+".fraction", strconv.Itoa(int(filter.Fraction.Numerator))+"/"+strconv.Itoa(int(denominator))+" must be from 0 to 1")
 			return
 		}
-		m.Numerator, m.Denominator = uint32(f.Fraction.Numerator), uint32(denominator)
+		m.Numerator, m.Denominator = uint32(filter.Fraction.Numerator), uint32(denominator)
 	}
 	if len(s.mirrors) == maxMirrors {
 		c.leaveOutMirror(path, "")
 		return
 	}
-	group, _, ok := c.backend(&f.BackendRef, path+".backendRef")
+	group, _, ok := c.backend(&filter.BackendRef, path+".backendRef")
 	if ok && m.Numerator > 0 {
 		m.Group = group.ID
 		s.mirrors = append(s.mirrors, mirrorTo{m, group})
 	}
 }
 
-func (c *Compiler) redirect(f *gatewayv1.HTTPRequestRedirectFilter, path string, prefixes bool) *model.Redirect {
-	r := &model.Redirect{Scheme: field.Deref(f.Scheme), Status: 302}
+func (c *Compiler) redirect(filter *gatewayv1.HTTPRequestRedirectFilter, path string, prefixes bool) *model.Redirect {
+	r := &model.Redirect{Scheme: field.Deref(filter.Scheme), Status: 302}
 	if r.Scheme != "" && r.Scheme != "http" && r.Scheme != "https" {
 		c.refuse(path+".scheme", field.Quote(r.Scheme)+" must be http or https")
 	}
-	r.Host = c.preciseHost(f.Hostname, path+".hostname")
-	r.Path = c.pathModifier(f.Path, path+".path", prefixes)
-	if f.Port != nil {
-		if *f.Port < 1 || *f.Port > 65535 {
-			c.refuse(path+".port", strconv.Itoa(int(*f.Port))+" must be in the range 1-65535")
+	r.Host = c.preciseHost(filter.Hostname, path+".hostname")
+	r.Path = c.pathModifier(filter.Path, path+".path", prefixes)
+	if filter.Port != nil {
+		if *filter.Port < 1 || *filter.Port > 65535 {
+			c.refuse(path+".port", strconv.Itoa(int(*filter.Port))+" must be in the range 1-65535")
 		}
-		r.Port = uint16(*f.Port)
+		r.Port = uint16(*filter.Port)
 	}
-	if f.StatusCode != nil {
-		switch *f.StatusCode {
+	if filter.StatusCode != nil {
+		switch *filter.StatusCode {
 		case 301, 302, 303, 307, 308:
-			r.Status = uint32(*f.StatusCode)
+			r.Status = uint32(*filter.StatusCode)
 		default:
-			c.refuse(path+".statusCode", strconv.Itoa(*f.StatusCode)+" must be 301, 302, 303, 307 or 308")
+			c.refuse(path+".statusCode", strconv.Itoa(*filter.StatusCode)+" must be 301, 302, 303, 307 or 308")
 		}
 	}
 	return r
@@ -337,22 +337,22 @@ func (c *Compiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string, pref
 // corsMaxAge is what browsers are told when nothing is said (HTTPCORSFilter.maxAge).
 const corsMaxAge = 5 * time.Second
 
-func (c *Compiler) cors(f *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
-	o := &model.CORS{Credentials: field.Deref(f.AllowCredentials), MaxAge: time.Duration(f.MaxAge) * time.Second}
+func (c *Compiler) cors(filter *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
+	o := &model.CORS{Credentials: field.Deref(filter.AllowCredentials), MaxAge: time.Duration(filter.MaxAge) * time.Second}
 	switch {
-	case f.MaxAge < 0:
-		c.refuse(path+".maxAge", strconv.Itoa(int(f.MaxAge))+" must be at least 1")
-	case f.MaxAge == 0:
+	case filter.MaxAge < 0:
+		c.refuse(path+".maxAge", strconv.Itoa(int(filter.MaxAge))+" must be at least 1")
+	case filter.MaxAge == 0:
 		o.MaxAge = corsMaxAge
 	}
-	for i, text := range f.AllowOrigins {
+	for i, text := range filter.AllowOrigins {
 		origin, ok := corsOrigin(string(text))
 		if !ok {
 			c.refuse(field.At(path+".allowOrigins", i), field.Quote(string(text))+` is no origin like "https://www.example.com", "https://*.example.com" or "*"`)
 		}
 		o.Origins = append(o.Origins, origin)
 	}
-	for i, m := range f.AllowMethods {
+	for i, m := range filter.AllowMethods {
 		if !field.IsToken(string(m)) {
 			c.refuse(field.At(path+".allowMethods", i), field.Quote(string(m))+" is no method")
 		}
@@ -368,7 +368,7 @@ func (c *Compiler) cors(f *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
 		}
 		return out
 	}
-	o.Headers, o.Expose = names(f.AllowHeaders, path+".allowHeaders"), names(f.ExposeHeaders, path+".exposeHeaders")
+	o.Headers, o.Expose = names(filter.AllowHeaders, path+".allowHeaders"), names(filter.ExposeHeaders, path+".exposeHeaders")
 	if o.Credentials && slices.Contains(o.Expose, "*") {
 		// With credentials "*" is the name of a header (Fetch, 3.3.3), and must not be sent.
 		o.Expose = slices.DeleteFunc(o.Expose, func(h string) bool { return h == "*" })

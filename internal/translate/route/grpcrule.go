@@ -37,10 +37,10 @@ func (c *Compiler) grpcRules(o *gatewayv1.GRPCRoute) {
 // grpcFilterList writes the filters of a GRPCRoute as those of an HTTPRoute that they are.
 func grpcFilterList(list []gatewayv1.GRPCRouteFilter) []gatewayv1.HTTPRouteFilter {
 	var out []gatewayv1.HTTPRouteFilter
-	for _, f := range list {
+	for _, filter := range list {
 		out = append(out, gatewayv1.HTTPRouteFilter{
-			Type: gatewayv1.HTTPRouteFilterType(f.Type), RequestHeaderModifier: f.RequestHeaderModifier,
-			ResponseHeaderModifier: f.ResponseHeaderModifier, RequestMirror: f.RequestMirror, ExtensionRef: f.ExtensionRef,
+			Type: gatewayv1.HTTPRouteFilterType(filter.Type), RequestHeaderModifier: filter.RequestHeaderModifier,
+			ResponseHeaderModifier: filter.ResponseHeaderModifier, RequestMirror: filter.RequestMirror, ExtensionRef: filter.ExtensionRef,
 		})
 	}
 	return out

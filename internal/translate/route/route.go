@@ -37,13 +37,13 @@ type Route struct {
 }
 
 // Hosts are all hosts of all parents, sorted.
-func (f *Route) Hosts() []model.HostKey {
-	if f == nil {
+func (r *Route) Hosts() []model.HostKey {
+	if r == nil {
 		return nil
 	}
 	var keys []model.HostKey
-	for i := range f.Parents {
-		keys = append(keys, f.Parents[i].Hosts...)
+	for i := range r.Parents {
+		keys = append(keys, r.Parents[i].Hosts...)
 	}
 	slices.SortFunc(keys, model.HostKey.Compare)
 	return slices.Compact(keys)
@@ -51,11 +51,11 @@ func (f *Route) Hosts() []model.HostKey {
 
 // candidateAt is what the route wants of a host: of several parents that lead there the first
 // in the route decides.
-func (f *Route) candidateAt(k model.HostKey) *host.Candidate {
-	for i := range f.Parents {
-		p := &f.Parents[i]
+func (r *Route) candidateAt(k model.HostKey) *host.Candidate {
+	for i := range r.Parents {
+		p := &r.Parents[i]
 		if _, found := slices.BinarySearchFunc(p.Hosts, k, model.HostKey.Compare); found {
-			return f.candidates[p.Certificate]
+			return r.candidates[p.Certificate]
 		}
 	}
 	return nil
@@ -94,25 +94,25 @@ func New(g *memo.Graph, in *input.Tables, backend *backend.Tables, policy *polic
 	return t
 }
 
-// makeRoute judges a route, and claims its hosts.
+// makeRoute judges a route, and makes it a candidate for its hosts.
 func (t *Tables) makeRoute(c *memo.Context, owner model.Object) (*Route, bool) {
-	f := t.judgeRoute(c, owner)
-	if f == nil {
+	route := t.judgeRoute(c, owner)
+	if route == nil {
 		return nil, false
 	}
-	for _, k := range f.Hosts() {
-		t.host.Candidates.Put(c, k, owner, f.candidateAt(k))
+	for _, k := range route.Hosts() {
+		t.host.Candidates.Put(c, k, owner, route.candidateAt(k))
 	}
 	put := map[host.AttachedHost]bool{}
-	for i := range f.Parents {
-		for _, p := range f.Parents[i].Attached {
+	for i := range route.Parents {
+		for _, p := range route.Parents[i].Attached {
 			if !put[p] { // two parentRefs may lead to one listener
 				put[p] = true
 				t.host.Attachments.Put(c, p.Host, host.AttachedBy{Owner: owner, Via: p.Via}, p)
 			}
 		}
 	}
-	return f, true
+	return route, true
 }
 
 // judgeRoute judges a route; nil when there is none or nothing of ours is its parent.
@@ -138,57 +138,57 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 		rc.created = o.CreationTimestamp.Unix()
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *Compiler) { c.httpRules(o) }
 	}
-	f := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
+	route := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
 	for _, ref := range common.ParentRefs {
 		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
 			if p := t.gateway.Parents.Get(c, k); p != nil {
-				f.Parents = append(f.Parents, gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate})
+				route.Parents = append(route.Parents, gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate})
 			}
 		}
 	}
-	if len(f.Parents) == 0 {
+	if len(route.Parents) == 0 {
 		return nil
 	}
 	hosts := rc.hostnames(hostnames)
-	for i := range f.Parents {
-		certificate := f.Parents[i].Certificate
-		if f.candidates[certificate] != nil {
+	for i := range route.Parents {
+		certificate := route.Parents[i].Certificate
+		if route.candidates[certificate] != nil {
 			continue
 		}
 		rc := rc // each certificate makes groups of its own; all else is the same
 		rc.certificate = certificate
 		compile(&rc)
-		f.candidates[certificate] = &host.Candidate{Owner: owner, Created: rc.created, Entries: rc.entries}
-		f.Resolved, f.Partial, f.Services, f.Notes, refused = rc.resolved, rc.partial, rc.services, rc.notes, rc.refused
-		f.Slashed = rc.slashed
+		route.candidates[certificate] = &host.Candidate{Owner: owner, Created: rc.created, Entries: rc.entries}
+		route.Resolved, route.Partial, route.Services, route.Notes, refused = rc.resolved, rc.partial, rc.services, rc.notes, rc.refused
+		route.Slashed = rc.slashed
 	}
-	slices.SortFunc(f.Services, input.CompareNames)
-	f.Services = slices.Compact(f.Services)
-	for i := range f.Parents {
-		p := &f.Parents[i]
+	slices.SortFunc(route.Services, input.CompareNames)
+	route.Services = slices.Compact(route.Services)
+	for i := range route.Parents {
+		p := &route.Parents[i]
 		t.attach(c, p, snapshot.Kind(owner.Kind), hosts, owner.Namespace)
 		if refused.Failed {
 			p.Accepted, p.Hosts, p.Attached, p.Sections = refused, nil, nil, nil
 		}
 	}
-	return f
+	return route
 }
 
 // attach finds the listeners that a parentRef means, and the hosts where the route is served through them.
 func (t *Tables) attach(c *memo.Context, p *gateway.RouteParent, kind snapshot.Kind, hostnames []string, namespace string) {
-	f := t.gateway.Parents.Get(c, p.Parent)
+	parent := t.gateway.Parents.Get(c, p.Parent)
 	elsewhere := t.gateway.Attach(c, p, gateway.Attaching{
 		Kind: kind, Namespace: namespace, Hostnames: hostnames,
-		Lost: func(l *gateway.ParentListener) string { return t.gateway.LostTo(c, f, l) },
+		Lost: func(l *gateway.ParentListener) string { return t.gateway.LostTo(c, parent, l) },
 		Want: func(l *gateway.ParentListener, hostName string) bool {
-			if !t.gateway.Owns(c, f, l, hostName) {
+			if !t.gateway.Owns(c, parent, l, hostName) {
 				return true
 			}
 			k := model.HostKey{Listener: l.ID, Host: hostName}
 			p.Hosts = append(p.Hosts, k)
 			p.Attached = append(p.Attached, host.AttachedHost{
-				Host: k, Via: p.Attachment(l.Name), Gateway: f.Gateway, Apart: f.Hosts == v1alpha1.HostsOfNamespaces,
-				Home: namespace == f.Gateway.Namespace || namespace == p.Parent.Name.Namespace,
+				Host: k, Via: p.Attachment(l.Name), Gateway: parent.Gateway, Apart: parent.Hosts == v1alpha1.HostsOfNamespaces,
+				Home: namespace == parent.Gateway.Namespace || namespace == p.Parent.Name.Namespace,
 			})
 			return false
 		},

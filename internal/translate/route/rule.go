@@ -92,9 +92,8 @@ func (c *Compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 	return route, groups
 }
 
-// backends is where a rule's requests go, nil when to no backend at all. A share whose
-// reference is broken is kept, without a group. Filters of a backend that is the only one
-// are the rule's.
+// backends compiles a rule's backendRefs; nil when none is sound. A share whose reference is broken is
+// kept, without a group. Filters of an only backend become filters of the rule.
 func (c *Compiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
 	forward := &model.Forward{}
 	var groups []model.BackendGroup

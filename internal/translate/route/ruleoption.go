@@ -32,7 +32,7 @@ func (c *Compiler) Duration(text *gatewayv1.Duration, path string) (d time.Durat
 
 // timeouts reads the bounds of requests. Without one of the whole request the tries bound
 // it; silence would end a try that may last longer.
-func (c *Compiler) timeouts(f *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
+func (c *Compiler) timeouts(forward *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
 	if o == nil {
 		return
 	}
@@ -43,11 +43,11 @@ func (c *Compiler) timeouts(f *model.Forward, o *gatewayv1.HTTPRouteTimeouts, pa
 	}
 	switch {
 	case whole && request > 0:
-		f.Timeout = request
+		forward.Timeout = request
 	case whole || each:
-		f.Timeout = model.Never
+		forward.Timeout = model.Never
 	}
-	f.TryTimeout = try
+	forward.TryTimeout = try
 }
 
 const (
@@ -57,7 +57,7 @@ const (
 	retryLimit = 100
 )
 
-func (c *Compiler) retry(f *model.Forward, o *gatewayv1.HTTPRouteRetry, path string) {
+func (c *Compiler) retry(forward *model.Forward, o *gatewayv1.HTTPRouteRetry, path string) {
 	if o == nil {
 		return
 	}
@@ -79,11 +79,11 @@ func (c *Compiler) retry(f *model.Forward, o *gatewayv1.HTTPRouteRetry, path str
 	slices.Sort(r.Codes)
 	r.Codes = slices.Compact(r.Codes)
 	r.Backoff, _ = c.Duration(o.Backoff, path+".backoff")
-	f.Retry = r
+	forward.Retry = r
 }
 
 // session reads what keeps a client at one backend (GEP-1619).
-func (c *Compiler) session(f *model.Forward, s *ruleSpec) {
+func (c *Compiler) session(forward *model.Forward, s *ruleSpec) {
 	o, path := s.session, s.path+".sessionPersistence"
 	if o == nil {
 		return
@@ -133,5 +133,5 @@ func (c *Compiler) session(f *model.Forward, s *ruleSpec) {
 	case permanent:
 		sticky.Lifetime = lifetime
 	}
-	f.Sticky = sticky
+	forward.Sticky = sticky
 }

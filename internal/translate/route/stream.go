@@ -61,9 +61,9 @@ type StreamSpec struct {
 
 // Spec reads a TLSRoute, TCPRoute or UDPRoute; nil when there is none.
 func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *StreamSpec {
-	f := &StreamSpec{transport: model.TCP}
+	spec := &StreamSpec{transport: model.TCP}
 	add := func(name *gatewayv1.SectionName, refs []gatewayv1.BackendRef) {
-		f.Rules, f.backends = append(f.Rules, string(field.Deref(name))), append(f.backends, refs)
+		spec.Rules, spec.backends = append(spec.Rules, string(field.Deref(name))), append(spec.backends, refs)
 	}
 	switch kind {
 	case snapshot.KindTLSRoute:
@@ -71,7 +71,7 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 		if o == nil {
 			return nil
 		}
-		f.created, f.Generation, f.parents, f.hostnames = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, o.Spec.Hostnames
+		spec.created, spec.Generation, spec.parents, spec.hostnames = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, o.Spec.Hostnames
 		for _, r := range o.Spec.Rules {
 			add(r.Name, r.BackendRefs)
 		}
@@ -80,7 +80,7 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 		if o == nil {
 			return nil
 		}
-		f.created, f.Generation, f.parents = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs
+		spec.created, spec.Generation, spec.parents = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs
 		for _, r := range o.Spec.Rules {
 			add(r.Name, r.BackendRefs)
 		}
@@ -89,26 +89,26 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 		if o == nil {
 			return nil
 		}
-		f.created, f.Generation, f.parents, f.transport = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, model.UDP
+		spec.created, spec.Generation, spec.parents, spec.transport = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, model.UDP
 		for _, r := range o.Spec.Rules {
 			add(r.Name, r.BackendRefs)
 		}
 	default:
 		return nil
 	}
-	return f
+	return spec
 }
 
 // Direct and names of all parents, each once: of several parents that lead to the same the
 // first in the route decides.
-func (f *Stream) Direct() map[PortKey]*AttachedPort {
-	if f == nil {
+func (s *Stream) Direct() map[PortKey]*AttachedPort {
+	if s == nil {
 		return nil
 	}
 	all := map[PortKey]*AttachedPort{}
-	for i := range f.Parents {
-		for j := range f.Parents[i].Direct {
-			if d := &f.Parents[i].Direct[j]; all[d.PortKey] == nil {
+	for i := range s.Parents {
+		for j := range s.Parents[i].Direct {
+			if d := &s.Parents[i].Direct[j]; all[d.PortKey] == nil {
 				all[d.PortKey] = d
 			}
 		}
@@ -121,13 +121,13 @@ type streamName struct {
 	parent model.Object
 }
 
-func (f *Stream) names() map[streamName]*host.NameCandidate {
-	if f == nil {
+func (s *Stream) names() map[streamName]*host.NameCandidate {
+	if s == nil {
 		return nil
 	}
 	all := map[streamName]*host.NameCandidate{}
-	for i := range f.Parents {
-		p := &f.Parents[i]
+	for i := range s.Parents {
+		p := &s.Parents[i]
 		for k, c := range p.candidate {
 			if n := (streamName{k, p.Parent.Object()}); all[n] == nil {
 				all[n] = c
@@ -137,61 +137,61 @@ func (f *Stream) names() map[streamName]*host.NameCandidate {
 	return all
 }
 
-// makeStream judges a route, and claims the connections that it wants.
+// makeStream judges a route, and makes it a candidate for the connections that it wants.
 func (t *Tables) makeStream(c *memo.Context, owner model.Object) (*Stream, bool) {
-	f := t.judgeStream(c, owner)
-	if f == nil {
+	stream := t.judgeStream(c, owner)
+	if stream == nil {
 		return nil, false
 	}
-	for k, d := range f.Direct() {
-		t.portCandidates.Put(c, k, owner, &PortCandidate{created: f.created, Targets: d.Targets})
+	for k, d := range stream.Direct() {
+		t.portCandidates.Put(c, k, owner, &PortCandidate{created: stream.created, Targets: d.Targets})
 	}
-	for k, wants := range f.names() {
+	for k, wants := range stream.names() {
 		t.host.RouteNames.Put(c, k.key, host.NameContender{Parent: k.parent, Route: owner}, wants)
 	}
-	return f, true
+	return stream, true
 }
 
 // judgeStream judges a route; nil when there is none or nothing of ours is its parent.
 func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 	kind, name := snapshot.Kind(owner.Kind), snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
-	o := t.Spec(c, kind, name)
-	if o == nil {
+	spec := t.Spec(c, kind, name)
+	if spec == nil {
 		return nil
 	}
-	f := &Stream{created: o.created}
-	for _, ref := range o.parents {
+	stream := &Stream{created: spec.created}
+	for _, ref := range spec.parents {
 		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
 			if p := t.gateway.Parents.Get(c, k); p != nil {
-				f.Parents = append(f.Parents, StreamParent{RouteParent: gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate}})
+				stream.Parents = append(stream.Parents, StreamParent{RouteParent: gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate}})
 			}
 		}
 	}
-	if len(f.Parents) == 0 {
+	if len(stream.Parents) == 0 {
 		return nil
 	}
-	sc := streamCompiler{Compiler: Compiler{t: t, ctx: c, owner: owner, created: o.created}, spec: o, noted: map[string]bool{}}
+	sc := streamCompiler{Compiler: Compiler{t: t, ctx: c, owner: owner, created: spec.created}, spec: spec, noted: map[string]bool{}}
 	if sc.targets = sc.makeTargets(); sc.rule.Failed {
 		sc.refused = sc.rule
 	}
 	var hostnames []string
 	if kind == snapshot.KindTLSRoute {
-		hostnames = sc.hostnames(o.hostnames)
+		hostnames = sc.hostnames(spec.hostnames)
 	} else {
 		hostnames = []string{field.AnyHost}
 	}
-	for i := range f.Parents {
-		p := &f.Parents[i]
+	for i := range stream.Parents {
+		p := &stream.Parents[i]
 		sc.certificate = p.Certificate
 		sc.attach(p, hostnames)
 		if sc.refused.Failed {
 			p.Accepted, p.Direct, p.Names, p.candidate, p.Kept, p.Sections = sc.refused, nil, nil, nil, nil, nil
 		}
 	}
-	f.Resolved, f.Services, f.Notes = sc.resolved, sc.services, sc.notes
-	slices.SortFunc(f.Services, input.CompareNames)
-	f.Services = slices.Compact(f.Services)
-	return f
+	stream.Resolved, stream.Services, stream.Notes = sc.resolved, sc.services, sc.notes
+	slices.SortFunc(stream.Services, input.CompareNames)
+	stream.Services = slices.Compact(stream.Services)
+	return stream
 }
 
 // streamCompiler reads one route.
@@ -278,19 +278,19 @@ func (c *streamCompiler) shares(passed bool) backend.TCPShares {
 
 // attach finds the listeners that a parentRef means, and what of them the route wants.
 func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
-	f := c.t.gateway.Parents.Get(c.ctx, p.Parent)
+	parent := c.t.gateway.Parents.Get(c.ctx, p.Parent)
 	elsewhere := c.t.gateway.Attach(c.ctx, &p.RouteParent, gateway.Attaching{
 		Kind: snapshot.Kind(c.owner.Kind), Namespace: c.owner.Namespace, Hostnames: hostnames,
 		Lost: func(*gateway.ParentListener) string { return "" },
 		Want: func(l *gateway.ParentListener, host string) bool {
 			if l.Direct() {
-				p.Direct = append(p.Direct, AttachedPort{PortKey{f.Gateway, l.Transport(), uint16(l.Port)}, l.Name, c.targets})
+				p.Direct = append(p.Direct, AttachedPort{PortKey{parent.Gateway, l.Transport(), uint16(l.Port)}, l.Name, c.targets})
 				return false
 			}
-			if !c.t.gateway.OwnsClear(c.ctx, f, l, host) {
+			if !c.t.gateway.OwnsClear(c.ctx, parent, l, host) {
 				return true
 			}
-			if keeper := c.t.host.Keeper(c.ctx, l.ID, host); keeper != nil && keeper.Gateway != f.Gateway {
+			if keeper := c.t.host.Keeper(c.ctx, l.ID, host); keeper != nil && keeper.Gateway != parent.Gateway {
 				p.Kept = append(p.Kept, "server name "+host+" is "+keeper.Owner.String()+"'s, whose listener has hostname "+keeper.Host)
 			} else {
 				c.want(p, l, host)
