@@ -108,6 +108,20 @@ func (t *Tables) final(c *memo.Context, f *gateway.Parent) []gateway.Listener {
 	return list
 }
 
+// finalDirect is final for a listener without a proxy.
+func (t *Tables) finalDirect(c *memo.Context, f *gateway.Parent, p *gateway.ParentListener) gateway.Listener {
+	l := p.Listener
+	if l.Transport() != model.UDP || !l.Serves() || f.Refused != "" || !f.Own {
+		return l
+	}
+	id := model.OwnListener(model.ProtocolHTTPS, uint16(l.Port), f.Gateway.Namespace, f.Gateway.Name)
+	if served := t.Listener.Listeners.Get(c, id); served != nil && served.HTTP3() {
+		l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+
+			" takes HTTP/3 over UDP, as the ClientPolicy of the Gateway wants: leave http3 out there, or take another port")
+	}
+	return l
+}
+
 // listenerConditions are those of a listener but Programmed.
 func (t *Tables) listenerConditions(c *memo.Context, l *gateway.Listener, gen int64) []metav1.Condition {
 	write := func(kind gatewayv1.ListenerConditionType, v gateway.ListenerResult, negative bool, reason gatewayv1.ListenerConditionReason, message string) metav1.Condition {

@@ -4,34 +4,36 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/condition"
 	"fairlead.dev/internal/translate/field"
-	"fairlead.dev/internal/translate/fleet"
 )
 
-func peerStatus(o *v1alpha1.BGPPeer, f *fleet.Peer, s *fleet.Sessions) *Status {
-	accepted := f.Accepted
-	if len(s.Conflicts) > 0 {
+func (t *Tables) peerStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
+	o, peer, sessions := t.Input.BGPPeers.Get(c, n), t.Fleet.PeerSpecs.Get(c, n.Name), t.Fleet.Sessions.Get(c, n.Name)
+	accepted := peer.Accepted
+	if len(sessions.Conflicts) > 0 {
 		path := "address"
-		if f.Peer.Interface != "" {
+		if peer.Peer.Interface != "" {
 			path = "interface"
 		}
-		accepted.Fail(v1alpha1.ReasonConflict, "spec."+path+": "+field.ListTexts(s.Conflicts)+": one peer for each "+path)
+		accepted.Fail(v1alpha1.ReasonConflict, "spec."+path+": "+field.ListTexts(sessions.Conflicts)+": one peer for each "+path)
 	}
 	switch {
-	case !f.Accepted.Failed:
-	case f.Invalid.Failed:
+	case !peer.Accepted.Failed:
+	case peer.Invalid.Failed:
 		accepted.Message += "; no machine has a session"
-	case f.Peer.NeedsPassword && f.Peer.Password == "":
+	case peer.Peer.NeedsPassword && peer.Peer.Password == "":
 		accepted.Message += ": machines that know the password go on with it, others have no session"
 	default:
 		accepted.Message += "; machines keep the former settings (status.inForce)"
 	}
-	status := peerConditions(o.Generation, accepted, s.Doubles)
-	if f.Former || !f.Accepted.Failed {
-		status.BGPPeer.InForce = f.Spec
+	status := peerConditions(o.Generation, accepted, sessions.Doubles)
+	if peer.Former || !peer.Accepted.Failed {
+		status.BGPPeer.InForce = peer.Spec
 	}
-	return status
+	return status, true
 }
 
 func peerConditions(generation int64, accepted condition.Result[string], doubles []string) *Status {

@@ -11,7 +11,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/condition"
-	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/host"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/route"
@@ -101,18 +100,4 @@ func (t *Tables) streamParentStatus(c *memo.Context, f *route.Stream, p *route.S
 		conditions = append(conditions, condition.New(condition.ConditionListenerConflict, true, condition.ReasonListenerLost, strings.Join(lost, "; "), gen))
 	}
 	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.Input.Config.ControllerName, Conditions: conditions}
-}
-
-// finalDirect is final for a listener without a proxy.
-func (t *Tables) finalDirect(c *memo.Context, f *gateway.Parent, p *gateway.ParentListener) gateway.Listener {
-	l := p.Listener
-	if l.Transport() != model.UDP || !l.Serves() || f.Refused != "" || !f.Own {
-		return l
-	}
-	id := model.OwnListener(model.ProtocolHTTPS, uint16(l.Port), f.Gateway.Namespace, f.Gateway.Name)
-	if served := t.Listener.Listeners.Get(c, id); served != nil && served.HTTP3() {
-		l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+
-			" takes HTTP/3 over UDP, as the ClientPolicy of the Gateway wants: leave http3 out there, or take another port")
-	}
-	return l
 }

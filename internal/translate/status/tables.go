@@ -1,10 +1,6 @@
 package status
 
 import (
-	"slices"
-
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
-
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -49,45 +45,6 @@ type Tables struct {
 
 // statusTable are the statuses of resources of some kinds.
 type statusTable = memo.Table[model.Object, *Status]
-
-// attachment is a route at one listener of a Gateway or ListenerSet that counts it.
-type attachment struct {
-	route   model.Object
-	section gatewayv1.SectionName
-}
-
-// attachedRoutes are how many routes each listener counts.
-type attachedRoutes map[gatewayv1.SectionName]int32
-
-func (a *attachedRoutes) fold(by attachment, before, after *struct{}) {
-	if *a == nil {
-		*a = attachedRoutes{}
-	}
-	if before == nil {
-		(*a)[by.section]++
-	}
-	if after == nil {
-		(*a)[by.section]--
-	}
-	if (*a)[by.section] == 0 {
-		delete(*a, by.section)
-	}
-}
-
-// serviceUse is a route that sends requests to a Service through a Gateway.
-type serviceUse struct {
-	route   model.Object
-	gateway snapshot.Name
-}
-
-func foldUse(gateways *host.Tally[snapshot.Name], by serviceUse, before, after *struct{}) {
-	if before == nil {
-		gateways.Add(by.gateway, 1)
-	}
-	if after == nil {
-		gateways.Add(by.gateway, -1)
-	}
-}
 
 // New adds the statuses of all resources to a graph; t holds the tables that they read.
 func New(g *memo.Graph, t *Tables) *Tables {
@@ -134,65 +91,4 @@ func newStatus(g *memo.Graph, t *Tables, kind snapshot.Kind, driver memo.Driver[
 // named is a status by the name of its object.
 func named(f func(*memo.Context, snapshot.Name) (*Status, bool)) func(*memo.Context, model.Object) (*Status, bool) {
 	return func(c *memo.Context, o model.Object) (*Status, bool) { return f(c, input.NameOf(o)) }
-}
-
-func (t *Tables) peerStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	return peerStatus(t.Input.BGPPeers.Get(c, n), t.Fleet.PeerSpecs.Get(c, n.Name), t.Fleet.Sessions.Get(c, n.Name)), true
-}
-
-// attachments are the listeners that count a route.
-type attachments map[gateway.ParentKey][]gatewayv1.SectionName
-
-func (a *attachments) add(p *gateway.RouteParent) {
-	if *a == nil {
-		*a = attachments{}
-	}
-	for _, section := range p.Sections {
-		if !slices.Contains((*a)[p.Parent], section) { // two parentRefs may lead to one listener
-			(*a)[p.Parent] = append((*a)[p.Parent], section)
-		}
-	}
-}
-
-// serviceUses are the Services that a route sends requests to, with the Gateways through which it does.
-type serviceUses map[snapshot.Name][]snapshot.Name
-
-func (u *serviceUses) add(p *gateway.RouteParent, services []snapshot.Name) {
-	if *u == nil {
-		*u = serviceUses{}
-	}
-	for _, service := range services {
-		if !slices.Contains((*u)[service], p.Gateway) {
-			(*u)[service] = append((*u)[service], p.Gateway)
-		}
-	}
-}
-
-// count counts a route at the listeners that it attached to, and at the Services that it uses.
-func (t *Tables) count(c *memo.Context, route model.Object, counted attachments, uses serviceUses) {
-	for parent, sections := range counted {
-		for _, section := range sections {
-			t.Attached.Put(c, parent, attachment{route, section}, struct{}{})
-		}
-	}
-	for service, gateways := range uses {
-		for _, gateway := range gateways {
-			t.uses.Put(c, service, serviceUse{route, gateway}, struct{}{})
-		}
-	}
-}
-
-// usersOf are the Gateways whose routes use a Service; the Service itself when only
-// others do.
-func (t *Tables) usersOf(c *memo.Context, service snapshot.Name) ([]model.Object, bool) {
-	var users []model.Object
-	gateways := t.uses.Get(c, service)
-	for gateway := range gateways.Keys() {
-		users = append(users, input.GatewayOwner(gateway))
-	}
-	slices.SortFunc(users, model.Object.Compare)
-	if len(users) == 0 && t.Backend.Reached(c, service) {
-		users = append(users, input.ServiceOwner(service))
-	}
-	return users, len(users) > 0
 }
