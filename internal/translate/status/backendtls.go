@@ -21,11 +21,11 @@ const ancestorLimit = 16
 // backendTLSStatus writes a policy's status, for each Gateway whose routes use the
 // Service. Where only IngressRoutes do, the Service itself is what the status speaks of.
 func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
-	o, f := t.Input.BackendTLSPolicies.Get(c, name), t.Backend.BackendTLS.Get(c, name)
-	accepted := f.Accepted
+	o, policy := t.Input.BackendTLSPolicies.Get(c, name), t.Backend.BackendTLS.Get(c, name)
+	accepted := policy.Accepted
 	users := map[model.Object]bool{}
 	var holds []string
-	for _, target := range f.Targets {
+	for _, target := range policy.Targets {
 		if problem := t.targetProblem(c, target); problem != "" {
 			accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 		} else if first := t.Targets.TLSHolder(c, target); first != name {
@@ -37,12 +37,12 @@ func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status,
 			users[user] = true
 		}
 	}
-	if accepted.Failed && !f.Accepted.Failed && len(holds) > 0 {
+	if accepted.Failed && !policy.Accepted.Failed && len(holds) > 0 {
 		accepted.Message += "; it holds for " + strings.Join(holds, ", ")
 	}
 	conditions := []metav1.Condition{
 		field.PolicyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy is accepted", o.Generation),
-		field.PolicyCondition(gatewayv1.BackendTLSPolicyConditionResolvedRefs, f.Resolved, gatewayv1.BackendTLSPolicyReasonResolvedRefs, "all references are resolved", o.Generation),
+		field.PolicyCondition(gatewayv1.BackendTLSPolicyConditionResolvedRefs, policy.Resolved, gatewayv1.BackendTLSPolicyReasonResolvedRefs, "all references are resolved", o.Generation),
 	}
 	status := &gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{}}
 	var ancestors []model.Object

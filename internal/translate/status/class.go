@@ -13,20 +13,20 @@ import (
 )
 
 func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	f := t.Gateway.Classes.Get(c, n.Name)
-	if f == nil {
+	class := t.Gateway.Classes.Get(c, n.Name)
+	if class == nil {
 		return nil, false
 	}
 	o := t.Input.GatewayClasses.Get(c, n)
 	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.Input.Config.ControllerName)
-	if f.Accepted.Failed {
-		reason, message = f.Accepted.Reason, f.Accepted.Message
+	if class.Accepted.Failed {
+		reason, message = class.Accepted.Reason, class.Accepted.Message
 	}
 	status := &Status{
 		Generation: o.Generation,
 		GatewayClass: &gatewayv1.GatewayClassStatus{
 			Conditions: []metav1.Condition{
-				condition.New(gatewayv1.GatewayClassConditionStatusAccepted, !f.Accepted.Failed, reason, message, o.Generation),
+				condition.New(gatewayv1.GatewayClassConditionStatusAccepted, !class.Accepted.Failed, reason, message, o.Generation),
 			},
 			SupportedFeatures: supportedFeatures(),
 		},

@@ -22,8 +22,8 @@ import (
 const addressLimit = 16
 
 func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	f, k := t.Gateway.Gateways.Get(c, n), gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}
-	if f == nil {
+	gw, k := t.Gateway.Gateways.Get(c, n), gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}
+	if gw == nil {
 		return nil, false
 	}
 	parent, attached := t.Gateway.Parents.Get(c, k), t.Attached.Get(c, k)
@@ -31,19 +31,19 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	out := &Status{Generation: gen, Gateway: &gatewayv1.GatewayStatus{}, Listeners: parent.ListenerIDs(), Sections: parent.Served()}
 	listeners := t.final(c, parent)
 	reason, message := gatewayv1.GatewayReasonAccepted, "the Gateway is accepted"
-	if f.Accepted.Failed {
-		reason, message = f.Accepted.Reason, f.Accepted.Message
+	if gw.Accepted.Failed {
+		reason, message = gw.Accepted.Reason, gw.Accepted.Message
 	} else if slices.ContainsFunc(listeners, func(l gateway.Listener) bool { return !l.Serves() }) {
 		reason, message = gatewayv1.GatewayReasonListenersNotValid, "some listeners are not accepted: "+gateway.RefusedListeners(listeners)
 	}
-	if len(f.Notes) > 0 {
-		message = condition.Limit(message + "; " + strings.Join(f.Notes, "; "))
+	if len(gw.Notes) > 0 {
+		message = condition.Limit(message + "; " + strings.Join(gw.Notes, "; "))
 	}
 	out.Gateway.Conditions = []metav1.Condition{
-		condition.New(gatewayv1.GatewayConditionAccepted, !f.Accepted.Failed, reason, message, gen),
-		f.ResolvedCondition(listeners, gen),
+		condition.New(gatewayv1.GatewayConditionAccepted, !gw.Accepted.Failed, reason, message, gen),
+		gw.ResolvedCondition(listeners, gen),
 	}
-	if problem := f.Insecure(); problem != "" {
+	if problem := gw.Insecure(); problem != "" {
 		out.Gateway.Conditions = append(out.Gateway.Conditions,
 			condition.New(gatewayv1.GatewayConditionInsecureFrontendValidationMode, true, gatewayv1.GatewayReasonConfigurationChanged, problem, gen))
 	}
@@ -54,13 +54,13 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 		})
 		out.noteUnserved(l)
 	}
-	out.Gateway.AttachedListenerSets = &f.Attached
+	out.Gateway.AttachedListenerSets = &gw.Attached
 	t.noteFrontends(c, out, parent, listeners)
-	if !f.Accepted.Failed {
+	if !gw.Accepted.Failed {
 		var addresses []string
 		given := t.VIP.Outcomes.Get(c, input.GatewayOwner(n))
 		switch {
-		case given == nil && len(f.Wanted) == 0 && len(f.Direct) > 0:
+		case given == nil && len(gw.Wanted) == 0 && len(gw.Direct) > 0:
 			out.Hold = &condition.Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: frontend.NeedVIP}
 		case given == nil:
 			addresses = t.VIP.Addresses.Get(c, memo.Unit{})
@@ -79,27 +79,27 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 }
 
 // final are the listeners with what is known only when server names have their owners.
-func (t *Tables) final(c *memo.Context, f *gateway.Parent) []gateway.Listener {
-	list := make([]gateway.Listener, 0, len(f.Listeners))
-	for i := range f.Listeners {
-		p := &f.Listeners[i]
+func (t *Tables) final(c *memo.Context, parent *gateway.Parent) []gateway.Listener {
+	list := make([]gateway.Listener, 0, len(parent.Listeners))
+	for i := range parent.Listeners {
+		p := &parent.Listeners[i]
 		l := p.Listener
-		lost := t.Gateway.LostTo(c, f, p)
+		lost := t.Gateway.LostTo(c, parent, p)
 		if lost == "" && l.Secure() && l.Serves() {
 			if o := t.Host.Owners.Get(c, model.HostKey{Listener: p.ID, Host: l.Hostname}); o.Kind == snapshot.KindIngressRoute {
 				lost = o.Keeper.String()
 			}
 		}
-		if lost != "" && f.Refused == "" {
+		if lost != "" && parent.Refused == "" {
 			message := "server name " + field.Quote(l.Hostname) + " at port " + gateway.PortNumber(l.Port) + " is " + lost + "'s, which came first"
 			l.Accepted.Fail(gatewayv1.ListenerReasonHostnameConflict, message)
 			l.Conflicted.Fail(gatewayv1.ListenerReasonHostnameConflict, message)
 		}
 		if p.ID == "" {
-			list = append(list, t.finalDirect(c, f, p))
+			list = append(list, t.finalDirect(c, parent, p))
 			continue
 		}
-		if keeper := t.Host.LostPort(c, p.ID); keeper != "" && l.Serves() && f.Refused == "" {
+		if keeper := t.Host.LostPort(c, p.ID); keeper != "" && l.Serves() && parent.Refused == "" {
 			l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+" speaks another protocol for "+keeper+
 				", which came first: without an address of its own the Gateway shares its ports with others")
 		}
@@ -109,12 +109,12 @@ func (t *Tables) final(c *memo.Context, f *gateway.Parent) []gateway.Listener {
 }
 
 // finalDirect is final for a listener without a proxy.
-func (t *Tables) finalDirect(c *memo.Context, f *gateway.Parent, p *gateway.ParentListener) gateway.Listener {
+func (t *Tables) finalDirect(c *memo.Context, parent *gateway.Parent, p *gateway.ParentListener) gateway.Listener {
 	l := p.Listener
-	if l.Transport() != model.UDP || !l.Serves() || f.Refused != "" || !f.Own {
+	if l.Transport() != model.UDP || !l.Serves() || parent.Refused != "" || !parent.Own {
 		return l
 	}
-	id := model.OwnListener(model.ProtocolHTTPS, uint16(l.Port), f.Gateway.Namespace, f.Gateway.Name)
+	id := model.OwnListener(model.ProtocolHTTPS, uint16(l.Port), parent.Gateway.Namespace, parent.Gateway.Name)
 	if served := t.Listener.Listeners.Get(c, id); served != nil && served.HTTP3() {
 		l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+
 			" takes HTTP/3 over UDP, as the ClientPolicy of the Gateway wants: leave http3 out there, or take another port")
@@ -179,8 +179,8 @@ func (t *Tables) listenerSetStatus(c *memo.Context, n snapshot.Name) (*Status, b
 
 // noteFrontends notes in a status the frontends of the listeners without a proxy of a
 // Gateway or ListenerSet, and which of them have none.
-func (t *Tables) noteFrontends(c *memo.Context, s *Status, f *gateway.Parent, listeners []gateway.Listener) {
-	if f.Refused != "" {
+func (t *Tables) noteFrontends(c *memo.Context, s *Status, parent *gateway.Parent, listeners []gateway.Listener) {
+	if parent.Refused != "" {
 		return
 	}
 	for i := range listeners {
@@ -188,14 +188,14 @@ func (t *Tables) noteFrontends(c *memo.Context, s *Status, f *gateway.Parent, li
 		if !l.Serves() || !l.Direct() {
 			continue
 		}
-		if !f.Own {
+		if !parent.Own {
 			if s.Unserved == nil {
 				s.Unserved = map[gatewayv1.SectionName]string{}
 			}
 			s.Unserved[l.Name] = frontend.NeedVIP
 			continue
 		}
-		keys, _ := t.Frontend.FrontendsOf(c, route.PortKey{Gateway: f.Gateway, Transport: l.Transport(), Port: uint16(l.Port)})
+		keys, _ := t.Frontend.FrontendsOf(c, route.PortKey{Gateway: parent.Gateway, Transport: l.Transport(), Port: uint16(l.Port)})
 		if len(keys) == 0 {
 			continue
 		}

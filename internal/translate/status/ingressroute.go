@@ -25,8 +25,8 @@ const (
 // ingressStatus writes an IngressRoute's status, now that it is known who
 // delegates to it and who has the host.
 func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
-	o, f := t.Input.IngressRoutes.Get(c, name), t.Contour.Routes.Get(c, name)
-	if f == nil {
+	o, route := t.Input.IngressRoutes.Get(c, name), t.Contour.Routes.Get(c, name)
+	if route == nil {
 		return nil, false
 	}
 	reached := input.SortedParts(t.Contour.Reached.Get(c, name))
@@ -36,7 +36,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 	for _, root := range reached {
 		tree := t.Contour.Trees.Get(c, root)
 		found = append(found, tree.Found[name]...)
-		if tree.Closed && !f.Root {
+		if tree.Closed && !route.Root {
 			lost = append(lost, "IngressRoute "+root.String()+", which delegates here, is invalid itself")
 			continue
 		}
@@ -55,35 +55,35 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 			alive = true
 			redirected = redirected || isRouted && tree.Secure && k.Listener == t.Input.Config.ClearID()
 			status.Hosts = append(status.Hosts, k)
-			if owner.Conflict && f.Root {
+			if owner.Conflict && route.Root {
 				notes = append(notes, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.DescribeLosers()+" too, which came later and is not served there")
 			}
 		}
 	}
-	notes = append(notes, f.Notes...)
-	notes = append(notes, t.slashNotes(c, f.Slashed, status.Hosts)...)
+	notes = append(notes, route.Notes...)
+	notes = append(notes, t.slashNotes(c, route.Slashed, status.Hosts)...)
 	if redirected {
-		notes = append(notes, field.NonEmpty(f.InsecureNote())...)
+		notes = append(notes, field.NonEmpty(route.InsecureNote())...)
 	}
-	if f.TLS != nil {
-		notes = append(notes, field.NonEmpty(f.TLS.Note)...)
-		if floor := t.Input.Config.FloorNote(f.TLS.MinVersion); floor != "" {
+	if route.TLS != nil {
+		notes = append(notes, field.NonEmpty(route.TLS.Note)...)
+		if floor := t.Input.Config.FloorNote(route.TLS.MinVersion); floor != "" {
 			notes = append(notes, "spec.virtualhost.tls.minimumProtocolVersion: "+floor)
 		}
-		if id := f.TLS.Certificate; id != "" {
+		if id := route.TLS.Certificate; id != "" {
 			if note := strings.TrimPrefix(t.Certificates.ValidityNotes(c, []model.CertificateID{id}), "; "); note != "" {
 				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)
 			}
 		}
 	}
-	if !f.Root && alive {
-		notes = append(notes, f.Unused(routed, proxied)...)
+	if !route.Root && alive {
+		notes = append(notes, route.Unused(routed, proxied)...)
 	}
 	slices.SortFunc(status.Hosts, model.HostKey.Compare)
 	status.Listeners = host.ListenersOf(status.Hosts)
-	if f.Root && f.Host != "" {
+	if route.Root && route.Host != "" {
 		asking := input.IngressOwner(name)
-		if f.Request.Empty() {
+		if route.Request.Empty() {
 			asking = vip.SharedIn(name.Namespace)
 		}
 		o := t.VIP.Outcomes.Get(c, asking)
@@ -95,17 +95,17 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 	}
 	out := status.IngressRoute
 	switch {
-	case f.Root:
+	case route.Root:
 		for i := range lost {
 			lost[i] = "spec.virtualhost.fqdn: " + lost[i]
 		}
-		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, f.Closed, f.Problems, lost)
+		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, route.Closed, route.Problems, lost)
 	case len(reached) == 0:
-		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, condition.Join([]string{descriptionOrphaned}, f.Problems)
+		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, condition.Join([]string{descriptionOrphaned}, route.Problems)
 	case !alive:
-		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, condition.Join([]string{descriptionOrphaned + " that is served"}, lost, found, f.Problems)
+		out.CurrentStatus, out.Description = contourv1beta1.StatusOrphaned, condition.Join([]string{descriptionOrphaned + " that is served"}, lost, found, route.Problems)
 	default:
-		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, f.Problems)
+		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, route.Problems)
 	}
 	if out.Description == "" {
 		out.CurrentStatus, out.Description = contourv1beta1.StatusValid, condition.Join([]string{DescriptionValid}, notes)

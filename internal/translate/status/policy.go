@@ -62,30 +62,31 @@ func ancestorRef(k snapshot.Key, ref snapshot.TargetRef) gatewayv1.ParentReferen
 // judgeTarget says whether a policy has what it targets, and what is worth knowing if it
 // has.
 func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref snapshot.TargetRef, path string) (accepted field.PolicyResult, note string) {
-	targetAnchor, known := target.Of(k.Kind, k.Name.Namespace, ref)
+	groups := target.Kinds(k.Kind)
+	target, known := target.Of(k.Kind, k.Name.Namespace, ref)
 	if !known {
 		var kinds []string
-		for _, kind := range field.SortedKeys(target.Kinds(k.Kind)) {
-			kinds = append(kinds, field.KindText(target.Kinds(k.Kind)[kind], string(kind)))
+		for _, kind := range field.SortedKeys(groups) {
+			kinds = append(kinds, field.KindText(groups[kind], string(kind)))
 		}
 		accepted.Fail(gatewayv1.PolicyReasonInvalid, path+".kind: "+field.KindText(string(ref.Group), string(ref.Kind))+
 			" cannot have a "+string(k.Kind)+": only "+strings.Join(kinds, ", ")+" can")
 		return accepted, ""
 	}
-	if !t.Targets.MayTarget(k.Name.Namespace, targetAnchor) {
-		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+targetAnchor.Object.String()+" is everybody's: only a "+string(k.Kind)+
+	if !t.Targets.MayTarget(k.Name.Namespace, target) {
+		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+target.Object.String()+" is everybody's: only a "+string(k.Kind)+
 			" in namespace "+t.Input.Config.SecretNamespace+" may have it as a target")
 		return accepted, ""
 	}
-	if problem := t.missingTarget(c, targetAnchor, path); problem != "" {
+	if problem := t.missingTarget(c, target, path); problem != "" {
 		accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 	}
-	if holder := t.Targets.Holder(c, targetAnchor).Name; holder != k.Name {
+	if holder := t.Targets.Holder(c, target).Name; holder != k.Name {
 		accepted.Fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
 			", which came first, has the same target; put both into one, or delete one")
 	}
 	if k.Kind == snapshot.KindClientPolicy && !accepted.Failed {
-		problem, remark := t.Listener.Sharing(c, k.Name, targetAnchor)
+		problem, remark := t.Listener.Sharing(c, k.Name, target)
 		if problem != "" {
 			accepted.Fail(v1alpha1.ReasonSharedListener, path+": "+problem)
 		}
@@ -95,7 +96,7 @@ func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref snapshot.Targe
 		}
 	}
 	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.Failed {
-		problem, remark := t.Frontend.JudgeBalancing(c, k.Name, targetAnchor)
+		problem, remark := t.Frontend.JudgeBalancing(c, k.Name, target)
 		if problem != "" {
 			accepted.Fail(gatewayv1.PolicyReasonInvalid, problem+remark)
 		}

@@ -19,11 +19,11 @@ import (
 // poolStatus writes a pool's whole status, the record of its assignments among it.
 func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	o := t.Input.Pools.Get(c, n)
-	out, f := t.VIP.PoolOutcomes.Get(c, n.Name), t.Pool.Pools.Get(c, n.Name)
+	out, pool := t.VIP.PoolOutcomes.Get(c, n.Name), t.Pool.Pools.Get(c, n.Name)
 	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.Records))}
 	var free []string
 	for fam := range address.Families {
-		if len(f.Ranges[fam]) > 0 {
+		if len(pool.Ranges[fam]) > 0 {
 			free = append(free, address.FreeText(out.Free[fam])+" "+fam.String())
 		}
 	}
@@ -48,9 +48,9 @@ func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 		notes = append(notes, fleet.AlsoHeld(out.Records, t.Fleet.Own.Get(c, memo.Unit{}), selection.Machines)...)
 	}
 	switch {
-	case f.Mode == model.AnnounceBGP && len(o.Spec.Interfaces) > 0:
+	case pool.Mode == model.AnnounceBGP && len(o.Spec.Interfaces) > 0:
 		notes = append(notes, "spec.interfaces is not used: it is for announce: L2")
-	case f.Mode == model.AnnounceL2 && !reflect.DeepEqual(o.Spec.BGP, v1alpha1.PathAttributes{}):
+	case pool.Mode == model.AnnounceL2 && !reflect.DeepEqual(o.Spec.BGP, v1alpha1.PathAttributes{}):
 		notes = append(notes, "spec.bgp is not used: it is for announce: BGP")
 	}
 	message = condition.WithNotes(message, notes)

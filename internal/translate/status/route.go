@@ -29,17 +29,17 @@ func (t *Tables) routeStatus(c *memo.Context, object model.Object) (*Status, boo
 	} else {
 		status.Generation = t.Input.HTTPRoutes.Get(c, input.NameOf(object)).Generation
 	}
-	if f := t.Route.Routes.Get(c, object); f != nil {
-		for i := range f.Parents {
-			p := &f.Parents[i]
-			parent, attached := t.parentStatus(c, f, p, object, status.Generation)
+	if route := t.Route.Routes.Get(c, object); route != nil {
+		for i := range route.Parents {
+			p := &route.Parents[i]
+			parent, attached := t.parentStatus(c, route, p, object, status.Generation)
 			parents = append(parents, parent)
 			if attached {
 				counted.add(p)
-				uses.add(p, f.Services)
+				uses.add(p, route.Services)
 			}
 		}
-		for _, k := range f.Hosts() {
+		for _, k := range route.Hosts() {
 			if _, rejected := t.Host.RejectedAt(c, object, k.Listener); !rejected && t.Host.Owners.Get(c, k).Has(object) {
 				status.Hosts = append(status.Hosts, k)
 			}
@@ -55,7 +55,7 @@ func (t *Tables) routeStatus(c *memo.Context, object model.Object) (*Status, boo
 	return status, true
 }
 
-func (t *Tables) parentStatus(c *memo.Context, f *route.Route, p *gateway.RouteParent, object model.Object, gen int64) (status gatewayv1.RouteParentStatus, attached bool) {
+func (t *Tables) parentStatus(c *memo.Context, route *route.Route, p *gateway.RouteParent, object model.Object, gen int64) (status gatewayv1.RouteParentStatus, attached bool) {
 	accepted := p.Accepted
 	var lost, kept []string
 	for _, k := range p.Hosts {
@@ -78,19 +78,19 @@ func (t *Tables) parentStatus(c *memo.Context, f *route.Route, p *gateway.RouteP
 	if len(lost) > 0 && len(lost) == len(p.Hosts) {
 		accepted.Fail(condition.ReasonHostConflict, strings.Join(lost, "; "))
 	}
-	message := condition.WithNotes("the route is accepted"+p.Note, t.slashNotes(c, f.Slashed, p.Hosts))
+	message := condition.WithNotes("the route is accepted"+p.Note, t.slashNotes(c, route.Slashed, p.Hosts))
 	reason := gatewayv1.RouteReasonAccepted
 	if accepted.Failed {
 		reason, message = accepted.Reason, accepted.Message
 	}
 	conditions := []metav1.Condition{condition.New(gatewayv1.RouteConditionAccepted, !accepted.Failed, reason, message, gen)}
 	reason, message = gatewayv1.RouteReasonResolvedRefs, "all references are resolved"
-	if f.Resolved.Failed {
-		reason, message = f.Resolved.Reason, f.Resolved.Message
+	if route.Resolved.Failed {
+		reason, message = route.Resolved.Reason, route.Resolved.Message
 	}
-	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !f.Resolved.Failed, reason, condition.WithNotes(message, f.Notes), gen))
-	if f.Partial != "" && !accepted.Failed {
-		conditions = append(conditions, condition.New(gatewayv1.RouteConditionPartiallyInvalid, true, gatewayv1.RouteReasonUnsupportedValue, f.Partial, gen))
+	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !route.Resolved.Failed, reason, condition.WithNotes(message, route.Notes), gen))
+	if route.Partial != "" && !accepted.Failed {
+		conditions = append(conditions, condition.New(gatewayv1.RouteConditionPartiallyInvalid, true, gatewayv1.RouteReasonUnsupportedValue, route.Partial, gen))
 	}
 	switch {
 	case len(lost) > 0:

@@ -27,7 +27,7 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	if !input.IsOurs(o) {
 		return nil, false
 	}
-	f, out := t.Frontend.Balanced.Get(c, n), t.VIP.Outcomes.Get(c, object)
+	balanced, out := t.Frontend.Balanced.Get(c, n), t.VIP.Outcomes.Get(c, object)
 	status := &Status{Generation: o.Generation, Service: &corev1.ServiceStatus{LoadBalancer: vip.LoadBalancerStatus(out)}}
 	var served condition.Result[string]
 	if out != nil && out.Hold != nil {
@@ -45,24 +45,24 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 			}
 		}
 	}
-	notes := slices.Concat(f.Refused, f.Notes)
+	notes := slices.Concat(balanced.Refused, balanced.Notes)
 	if service := t.Backend.Services.Get(c, n); service != nil {
 		notes = append(notes, field.NonEmpty(service.Refusal)...)
 	}
-	if out != nil && len(f.Sources) > 0 {
+	if out != nil && len(balanced.Sources) > 0 {
 		for _, a := range out.Addresses {
-			if !slices.ContainsFunc(f.Sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
+			if !slices.ContainsFunc(balanced.Sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
 				notes = append(notes, "spec.loadBalancerSourceRanges: every client is refused at "+a.String()+": no range is "+address.FamilyOf(a).String())
 			}
 		}
 	}
 	switch {
-	case f.Problem != "":
-		served.Fail(v1alpha1.ReasonInvalid, f.Problem)
-	case len(f.Ports) == 0:
+	case balanced.Problem != "":
+		served.Fail(v1alpha1.ReasonInvalid, balanced.Problem)
+	case len(balanced.Ports) == 0:
 		served.Fail(v1alpha1.ReasonUnsupportedProtocol, "no port of it can be balanced")
 	case out != nil:
-		taken := t.takenPorts(c, object, f, out.Addresses)
+		taken := t.takenPorts(c, object, balanced, out.Addresses)
 		if len(taken) > 0 && len(status.Frontends) == 0 {
 			served.Fail(v1alpha1.ReasonPortTaken, strings.Join(taken, "; "))
 		} else {
@@ -82,10 +82,10 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 
 // takenPorts are the ports of a Service that another one has at an address that both share,
 // in words.
-func (t *Tables) takenPorts(c *memo.Context, service model.Object, f *frontend.Service, addresses []netip.Addr) []string {
+func (t *Tables) takenPorts(c *memo.Context, service model.Object, balanced *frontend.Service, addresses []netip.Addr) []string {
 	var taken []string
 	for _, a := range addresses {
-		for _, p := range f.Ports {
+		for _, p := range balanced.Ports {
 			k := model.FrontendKey{VIP: a, Transport: p.Transport, Port: uint16(p.Number)}
 			if other := t.Frontend.Frontends.Get(c, k); other != nil && other.Owner != service {
 				why := "which came first"

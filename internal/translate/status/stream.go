@@ -24,16 +24,16 @@ func (t *Tables) streamStatus(c *memo.Context, object model.Object) (*Status, bo
 	parents := []gatewayv1.RouteParentStatus{}
 	var counted attachments
 	var uses serviceUses
-	if f := t.Route.Streams.Get(c, object); f != nil {
-		for i := range f.Parents {
-			p := &f.Parents[i]
-			parents = append(parents, t.streamParentStatus(c, f, p, object, status))
+	if stream := t.Route.Streams.Get(c, object); stream != nil {
+		for i := range stream.Parents {
+			p := &stream.Parents[i]
+			parents = append(parents, t.streamParentStatus(c, stream, p, object, status))
 			if p.Accepted.Failed {
 				continue
 			}
 			counted.add(&p.RouteParent)
 			if len(p.Names) > 0 { // only proxies speak TLS with backends
-				uses.add(&p.RouteParent, f.Services)
+				uses.add(&p.RouteParent, stream.Services)
 			}
 		}
 	}
@@ -57,7 +57,7 @@ func (t *Tables) streamStatus(c *memo.Context, object model.Object) (*Status, bo
 
 // streamParentStatus words what became of a route at one parent, and notes in the route's
 // status what must reach the machines.
-func (t *Tables) streamParentStatus(c *memo.Context, f *route.Stream, p *route.StreamParent, object model.Object, status *Status) gatewayv1.RouteParentStatus {
+func (t *Tables) streamParentStatus(c *memo.Context, stream *route.Stream, p *route.StreamParent, object model.Object, status *Status) gatewayv1.RouteParentStatus {
 	gen := status.Generation
 	lost := slices.Clone(p.Kept)
 	for i := range p.Direct {
@@ -92,10 +92,10 @@ func (t *Tables) streamParentStatus(c *memo.Context, f *route.Stream, p *route.S
 	}
 	conditions := []metav1.Condition{condition.New(gatewayv1.RouteConditionAccepted, !p.Accepted.Failed, reason, message, gen)}
 	reason, message = gatewayv1.RouteReasonResolvedRefs, "all references are resolved"
-	if f.Resolved.Failed {
-		reason, message = f.Resolved.Reason, f.Resolved.Message
+	if stream.Resolved.Failed {
+		reason, message = stream.Resolved.Reason, stream.Resolved.Message
 	}
-	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !f.Resolved.Failed, reason, condition.WithNotes(message, f.Notes), gen))
+	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !stream.Resolved.Failed, reason, condition.WithNotes(message, stream.Notes), gen))
 	if len(lost) > 0 {
 		conditions = append(conditions, condition.New(condition.ConditionListenerConflict, true, condition.ReasonListenerLost, strings.Join(lost, "; "), gen))
 	}
