@@ -79,7 +79,7 @@ func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, back
 		case !in.Config.IsOurs(o):
 			t.Others.Put(c, n, memo.Unit{}, input.ClassOf(o.Annotations))
 		case o.Spec.VirtualHost != nil && o.Spec.VirtualHost.Fqdn != "" && in.Config.MayBeRoot(n.Namespace):
-			// A root that may not stand where it stands cannot spoil the host for one that may.
+			// A root in a namespace that may have none does not contest the host of an allowed root.
 			t.rootsOf.Put(c, strings.ToLower(o.Spec.VirtualHost.Fqdn), n, o.CreationTimestamp.Unix())
 		}
 	}, memo.Puts(t.Others, t.rootsOf))

@@ -99,8 +99,8 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, route *IngressRou
 	return tree
 }
 
-// secure says what becomes of connections. Without a certificate, and without anybody who
-// takes what is in them, they are closed.
+// secure sets where connections with TLS go, and their certificate. It sets neither for a root that is
+// closed, nor for a tcpproxy without a sound service: such connections are closed.
 func (r *IngressRoute) secure(c *host.NameCandidate, w *walk) {
 	if len(r.Closed) > 0 || r.tcp != nil && len(w.tcp.Shares) == 0 {
 		return
@@ -111,8 +111,8 @@ func (r *IngressRoute) secure(c *host.NameCandidate, w *walk) {
 	}
 }
 
-// Roots are the root IngressRoutes with one host. It is made once for all of
-// them: each asks, and there may be thousands.
+// Roots are the root IngressRoutes with one host. They are sorted once for all trees with that host,
+// of which there may be thousands.
 type Roots struct {
 	names       []snapshot.Name // sorted
 	byNamespace map[string]int
@@ -137,10 +137,9 @@ func (t *Tables) makeRoots(c *memo.Context, hostName string) (*Roots, bool) {
 	return roots, true
 }
 
-// contested says why a root may not have its host, which others have as well, or, if
-// it may, who they are. The namespace of the oldest keeps the host, as of all that
-// claim one: a team cannot take another one's down. Two of one namespace are that
-// team's own contradiction, and neither is served, as in Contour.
+// contested says why a root may not have its host, or names the other roots with the same host. The
+// namespace of the oldest root keeps the host, so that no team takes down another team's host. Two
+// roots of that namespace contradict each other, and neither is served, as in Contour.
 func (t *Tables) contested(c *memo.Context, root snapshot.Name, host string) (problem, note string) {
 	roots := t.roots.Get(c, host)
 	switch {
