@@ -24,5 +24,12 @@
 // The package does no I/O, starts no goroutine and is not safe for concurrent use. Functions must be pure: equal
 // reads must give equal values and puts, and no value may be changed after it was returned, put or set.
 //
+// Read the files in this order; each calls only later ones:
+//   - input.go: Inputs, and Scans of them
+//   - sum.go: Sums and their parts
+//   - table.go: Tables, and the cells that all kinds of tables have
+//   - cell.go: what a cell reads and puts, recorded by a Context
+//   - graph.go: the Graph, what tables declare, and a Run through them
+//
 // The example shows all of it in one page; docs/dev/memo.md says what each operation costs.
 package memo

@@ -37,11 +37,11 @@ type Scan[K comparable, V any] struct {
 
 // NewScan declares a Scan.
 func NewScan[K comparable, V any](g *Graph, name string, in *Input[K, V], f func(c *Context, k K, v V), options ...Option) *Scan[K, V] {
-	s := &Scan[K, V]{meta: g.declare(name, options...), node: node{work: &work{}}, in: in, f: f, puts: map[K][]part{}, pending: map[K]struct{}{}}
-	s.before = append(s.before, in.meta)
+	s := &Scan[K, V]{meta: g.declare(name, options...), in: in, f: f, puts: map[K][]part{}, pending: map[K]struct{}{}}
+	s.node, s.before = node{cell: s, work: &work{}}, append(s.before, in.meta)
 	in.follow(func(k K, step int32) {
 		if len(s.pending) == 0 {
-			s.queue = append(s.queue, s)
+			s.queue = append(s.queue, &s.node)
 		}
 		s.values += step
 		s.pending[k] = struct{}{}
@@ -51,22 +51,26 @@ func NewScan[K comparable, V any](g *Graph, name string, in *Input[K, V], f func
 
 func (s *Scan[K, V]) compute() {
 	if s.dirty || s.values == 0 && len(s.pending) > 0 {
-		s.g.begin(s)
+		s.forget()
+		s.dirty = false
 		for k := range s.in.cells {
 			s.pending[k] = struct{}{}
 		}
 	}
+	big := len(s.pending) > 8
 	for k := range s.pending {
-		c := Context{cell: s, puts: record{before: s.puts[k]}}
+		c := Context{node: &s.node, before: s.puts[k]}
 		if e := s.in.cells[k]; e != nil && e.has {
 			s.f(&c, k, e.value)
 		}
-		if s.puts[k] = c.puts.end(); len(s.puts[k]) == 0 {
+		if s.puts[k] = c.end(); len(s.puts[k]) == 0 {
 			delete(s.puts, k)
 		}
 	}
-	s.pending = map[K]struct{}{} // to go through one that was large takes as long as then
-	s.size = Size{}              // its reads may be for values that are gone
+	if clear(s.pending); big {
+		s.pending = map[K]struct{}{} // to go through one that was large takes as long as then
+	}
+	s.size = Size{} // its reads may be for values that are gone
 }
 
 func (s *Scan[K, V]) release() {}

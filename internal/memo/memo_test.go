@@ -92,15 +92,6 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestComputedTwice(t *testing.T) {
-	g := New()
-	g.Strict()
-	table := Always(NewTable(g, "table", nothing), 1)
-	g.Seal()
-	g.Run()
-	panics(t, "a value of table is computed twice in one Run", table.cells[1].compute)
-}
-
 // box is a value behind a pointer, as large values are.
 type box struct{ n int }
 

@@ -23,7 +23,9 @@ type Sum[K, By comparable, V, S any] struct {
 // NewFold declares a Sum. fold adds a part to the state of its key (before is nil), replaces it, or removes it
 // (after is nil).
 func NewFold[K, By comparable, V, S any](g *Graph, name string, fold func(s *S, by By, before, after *V)) *Sum[K, By, V, S] {
-	return &Sum[K, By, V, S]{Table: newTable[K, S](g.declare(name)), same: deepEqual[V], fold: fold}
+	t := &Sum[K, By, V, S]{Table: newTable[K, S](g.declare(name)), same: deepEqual[V], fold: fold}
+	t.sum = t
+	return t
 }
 
 // NewSum declares a Sum that keeps the parts.
@@ -76,17 +78,6 @@ func (t *Sum[K, By, V, S]) Driven(k K) (s S) {
 	return s
 }
 
-// step is 1 for a thing that comes, -1 for one that goes, and 0 for one that changes.
-func step(before, after bool) (n int32) {
-	if after {
-		n++
-	}
-	if before {
-		n--
-	}
-	return n
-}
-
 // Set puts a part from outside, between Runs. before is the value that was Set last, nil where there is none; with
 // nil for after the part is removed.
 func (t *Sum[K, By, V, S]) Set(k K, by By, before, after *V) { t.change(t.at(k), by, before, after) }
@@ -105,38 +96,31 @@ func (t *Sum[K, By, V, S]) change(e *entry[K, S], by By, before, after *V) {
 
 // Put puts a part under a key. It stays until the function runs again and does not put it again.
 func (t *Sum[K, By, V, S]) Put(c *Context, k K, by By, v V) {
-	if m := c.cell.about(); t.g.strict && !slices.Contains(t.before, m) {
+	if m := c.node.about(); t.g.strict && !slices.Contains(t.before, m) {
 		panic("memo: " + m.name + " does not declare that it puts into " + t.name)
 	}
 	var p *sumPart[K, By, V, S]
-	if r := &c.puts; r.next < len(r.before) {
-		p, _ = r.before[r.next].(*sumPart[K, By, V, S])
+	if c.next < len(c.before) {
+		p, _ = c.before[c.next].(*sumPart[K, By, V, S])
 	}
-	if len(c.puts.before) > 0 && (p == nil || p.sum != t || p.by != by || p.cell.key != k) {
-		p, _ = c.puts.find(partID[K, By, S]{t.at(k), by}).(*sumPart[K, By, V, S])
+	if len(c.before) > 0 && (p == nil || p.cell.in != &t.Table || p.by != by || p.cell.key != k) {
+		p, _ = c.find(partID[K, By, S]{t.at(k), by}).(*sumPart[K, By, V, S])
 	}
 	if p == nil {
-		p = &sumPart[K, By, V, S]{t, partID[K, By, S]{t.at(k), by}, v}
+		p = &sumPart[K, By, V, S]{partID[K, By, S]{t.at(k), by}, v}
 		t.change(p.cell, by, nil, &v)
 	} else {
-		c.puts.before[c.puts.next] = nil
-		c.puts.next++
+		c.before[c.next] = nil
+		c.next++
 		if before := p.value; !t.same(before, v) {
 			p.value = v
 			t.change(p.cell, by, &before, &v)
 		}
 	}
-	c.puts.after = append(c.puts.after, p)
-}
-
-// part is a value that one function put under one key of a Sum.
-type part interface {
-	id() any
-	retract()
+	c.after = append(c.after, p)
 }
 
 type sumPart[K, By comparable, V, S any] struct {
-	sum *Sum[K, By, V, S]
 	partID[K, By, S]
 	value V
 }
@@ -148,40 +132,6 @@ type partID[K, By comparable, S any] struct {
 
 func (p partID[K, By, S]) id() any { return p }
 
-func (p *sumPart[K, By, V, S]) retract() { p.sum.change(p.cell, p.by, &p.value, nil) }
-
-// record matches the parts that a function puts with those that it put when it ran before.
-type record struct {
-	before []part      // nil where one was put again
-	next   int         // the one that is put next when the order is as before
-	index  map[any]int // of before by id, made when the order is another
-	after  []part
-}
-
-// find makes the part with an id the next one, and returns it; nil when there is none.
-func (r *record) find(id any) part {
-	if r.index == nil {
-		r.index = make(map[any]int, len(r.before))
-		for i, p := range r.before {
-			if p != nil {
-				r.index[p.id()] = i
-			}
-		}
-	}
-	i, known := r.index[id]
-	if !known {
-		return nil
-	}
-	r.next = i
-	return r.before[i]
-}
-
-// end retracts the parts that were not put again, and returns those that are put now.
-func (r *record) end() []part {
-	for _, p := range r.before {
-		if p != nil {
-			p.retract()
-		}
-	}
-	return r.after
+func (p *sumPart[K, By, V, S]) retract() {
+	p.cell.in.sum.(*Sum[K, By, V, S]).change(p.cell, p.by, &p.value, nil)
 }

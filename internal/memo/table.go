@@ -12,13 +12,12 @@ type Table[K comparable, V any] struct {
 	equal     func(a, b V) bool
 	cells     map[K]*entry[K, V]
 	followers []func(k K, step int32)
+	sum       any     // the Sum that it is part of, if it is
 	changes   map[K]V // since the last Changes; nil where nobody asks
 }
 
 type entry[K comparable, V any] struct {
 	node
-	has   bool
-	held  int32 // how many drivers name the key, parts a Sum has, 1 for a value of an Input
 	in    *Table[K, V]
 	key   K
 	value V
@@ -89,15 +88,15 @@ func (m *meta) driven(by ...*meta) {
 func (t *Table[K, V]) hold(k K, step int32) {
 	e := t.at(k)
 	e.held += step
-	stale(e)
+	e.stale()
 }
 
 // at is the cell of a key.
 func (t *Table[K, V]) at(k K) *entry[K, V] {
 	e := t.cells[k]
 	if e == nil {
-		e = &entry[K, V]{in: t, key: k}
-		t.cells[k] = e
+		e = &entry[K, V]{key: k, in: t}
+		e.cell, t.cells[k] = e, e
 		t.size.Values++
 	}
 	return e
@@ -114,15 +113,15 @@ func (t *Table[K, V]) Find(c *Context, k K) (v V, found bool) {
 	e := t.cells[k]
 	if e == nil {
 		e = t.at(k)
-		t.g.idle = append(t.g.idle, e) // for Peek
+		t.g.idle = append(t.g.idle, &e.node) // for Peek
 		if t.lazy {
 			e.compute()
 		}
 	}
-	if c.cell == nil {
+	if c.node == nil {
 		defer t.g.sweep()
 	} else {
-		c.read(e)
+		c.read(&e.node)
 	}
 	return e.value, e.has
 }
@@ -146,6 +145,9 @@ func (t *Table[K, V]) Watch() *Table[K, V] {
 
 // Changes returns the values that came or changed since it was last called, and zero values for those that went.
 func (t *Table[K, V]) Changes() map[K]V {
+	if len(t.changes) == 0 {
+		return nil
+	}
 	changes := t.changes
 	t.Watch()
 	return changes
@@ -157,16 +159,17 @@ func (e *entry[K, V]) about() *meta { return e.in.meta }
 
 func (e *entry[K, V]) compute() {
 	t := e.in
-	c := t.g.begin(e)
+	e.forget()
+	c := Context{node: &e.node, before: e.puts}
 	v, has := *new(V), false
 	if t.lazy || e.held > 0 {
-		v, has = t.f(c, e.key)
+		v, has = t.f(&c, e.key)
 	}
-	e.puts = c.puts.end()
+	e.dirty, e.reads, e.puts = false, exact(e.reads), c.end()
 	if has != e.has || has && !t.equal(e.value, v) {
 		e.set(v, has)
 	} else if !has {
-		t.g.idle = append(t.g.idle, e)
+		t.g.idle = append(t.g.idle, &e.node)
 	}
 }
 
@@ -175,10 +178,10 @@ func (e *entry[K, V]) set(v V, has bool) {
 	t, step := e.in, step(e.has, has)
 	if e.value, e.has = v, has; !has {
 		e.value = *new(V)
-		t.g.idle = append(t.g.idle, e)
+		t.g.idle = append(t.g.idle, &e.node)
 	}
-	for c := range e.readers.All() {
-		stale(c)
+	for reader := range e.readers.All() {
+		reader.stale()
 	}
 	for _, f := range t.followers {
 		f(e.key, step)
@@ -186,6 +189,17 @@ func (e *entry[K, V]) set(v V, has bool) {
 	if t.changes != nil {
 		t.changes[e.key] = e.value
 	}
+}
+
+// step is 1 for a thing that comes, -1 for one that goes, and 0 for one that changes.
+func step(before, after bool) (n int32) {
+	if after {
+		n++
+	}
+	if before {
+		n--
+	}
+	return n
 }
 
 // release forgets a cell that nothing holds and nobody reads.
@@ -196,7 +210,7 @@ func (e *entry[K, V]) release() {
 	if e.has { // in a lazy Table
 		e.set(e.value, false)
 	}
-	e.forget(e.in.g, e)
+	e.forget()
 	delete(e.in.cells, e.key)
 	e.in.size.Values--
 }
