@@ -254,9 +254,17 @@ func (w *world) object(k snapshot.Key) any {
 	return field.MapIndex(reflect.ValueOf(k.Name)).Interface()
 }
 
+// found are seeds beyond the first ones that once failed:
+// 5025, in which a machine's pools were read only up to the first one that leads to a shared listener.
+var found = []uint64{5025}
+
 // TestIncrementalIsFull changes worlds at random and compares after each change.
 func TestIncrementalIsFull(t *testing.T) {
+	seeds := slices.Clone(found)
 	for seed := range uint64(60) {
+		seeds = append(seeds, seed)
+	}
+	for _, seed := range seeds {
 		w := newWorld(t, seed, "")
 		for range 60 {
 			w.change(5)

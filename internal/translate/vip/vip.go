@@ -175,20 +175,19 @@ func (t *Tables) putGrants(c *memo.Context, a *assigner) {
 	}
 }
 
-// hasShared says that a machine has listeners that edges share at their own addresses: of some of them at
-// least, where a pool has chosen it.
-func (t *Tables) hasShared(c *memo.Context, machine string) bool {
+// hasShared says that a machine has listeners that edges share at their own addresses. If a pool has chosen the
+// machine, one of its pools must lead to such a listener. All its pools are read, also after the first such listener:
+// the recorded reads must not depend on the order of the pools.
+func (t *Tables) hasShared(c *memo.Context, machine string) (has bool) {
 	if !t.fleet.IsChosen(c, machine) {
 		return true
 	}
 	for pool := range t.fleet.SelectedBy.Get(c, machine).All() {
 		for id := range t.LeadsTo.Get(c, pool) {
-			if !id.Own() {
-				return true
-			}
+			has = has || !id.Own()
 		}
 	}
-	return false
+	return has
 }
 
 // sharedAddresses gathers where clients reach what all edges share: what agents reported and
