@@ -51,6 +51,7 @@ type loop struct {
 
 	// Of translate.
 	translator *translate.Translator
+	inForce    []snapshot.Key // BGPPeers whose settings in force the translation has yet to be told
 	history    *history.History
 
 	// Of publish.

@@ -58,7 +58,8 @@ type Snapshot struct {
 	Own Own
 
 	// PeersInForce are the settings of BGPPeers that machines have, as the last translation
-	// said. They go before those of an object's status, which may not have been written yet.
+	// said. They go before those of an object's status, which may not have been written yet. Who changes
+	// one says so with the key of its BGPPeer.
 	PeersInForce map[Name]*v1alpha1.BGPPeerSpec
 
 	objects

@@ -24,20 +24,34 @@ func TestWhatIsInForceGoesBeforeTheStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	med := func() uint32 {
+	incremental := New(input.Config{})
+	incremental.graph.Strict()
+	med := func(changed ...snapshot.Key) uint32 {
 		t.Helper()
 		tr, _ := Full(input.Config{}, s)
+		incremental.Apply(s, changed)
+		if want, got := text(tr), text(incremental); want != got {
+			t.Fatalf("the incremental result is not the full one; %s", lineDiff(want, got))
+		}
 		peers := tr.Desired().Peers
 		if len(peers) != 1 || peers[0].Path.MED == nil {
 			t.Fatalf("the peers are %+v", peers)
 		}
 		return *peers[0].Path.MED
 	}
-	if got := med(); got != 1 {
+	if got := med(s.Keys()...); got != 1 {
 		t.Errorf("the MED is %d, want that of the status", got)
 	}
-	s.PeersInForce[snapshot.Name{Name: "router"}] = spec(2)
-	if got := med(); got != 2 {
+	router := snapshot.Key{Kind: snapshot.KindBGPPeer, Name: snapshot.Name{Name: "router"}}
+	s.PeersInForce[router.Name] = spec(2)
+	if got := med(router); got != 2 {
 		t.Errorf("the MED is %d, want that of the last translation", got)
+	}
+	s.Delete(router)
+	if _, err := s.Set(bad); err != nil {
+		t.Fatal(err)
+	}
+	if got := med(router); got != 1 {
+		t.Errorf("the MED of a peer that was created again is %d, want that of the status", got)
 	}
 }

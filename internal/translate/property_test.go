@@ -75,12 +75,19 @@ func (w *world) change(n int) {
 	}
 }
 
-// record writes into the pools which addresses they gave away, as a plane does: only then
-// they are used.
+// record writes into the snapshot, as a plane does, which addresses pools gave away, for only then they are used, and
+// which settings of BGPPeers are in force.
 func (w *world) record() {
 	keys := w.tr.record(w.snapshot)
 	for _, k := range keys {
 		w.original[k] = w.snapshot.AddressPools[k.Name].DeepCopy()
+	}
+	for n := range w.snapshot.BGPPeers {
+		k := snapshot.Key{Kind: snapshot.KindBGPPeer, Name: n}
+		if s := w.tr.result().Statuses[model.Object{Kind: string(k.Kind), Name: n.Name}]; s.BGPPeer.InForce != nil {
+			w.snapshot.PeersInForce[n] = s.BGPPeer.InForce
+			keys = append(keys, k)
+		}
 	}
 	w.apply(keys)
 }
@@ -294,6 +301,9 @@ func TestOrderDoesNotMatter(t *testing.T) {
 					if k.Kind == snapshot.KindTime {
 						again.snapshot.Now = w.snapshot.Now
 						continue
+					}
+					if spec := w.snapshot.PeersInForce[k.Name]; k.Kind == snapshot.KindBGPPeer && spec != nil {
+						again.snapshot.PeersInForce[k.Name] = spec
 					}
 					again.set(w.original[k].DeepCopyObject().(metav1.Object), k)
 				}

@@ -76,7 +76,7 @@ func New(g *memo.Graph, in *input.Tables, pool *pool.Tables) *Tables {
 	t.foreign = memo.NewSum[memo.Unit, snapshot.Key, foreignEntry](g, "foreign addresses").Same(foreignEntry.same)
 	scanForeign(g, t, snapshot.KindService, in.Services, foreignOfService)
 	scanForeign(g, t, snapshot.KindEndpointSlice, in.EndpointSlices, foreignOfSlice)
-	t.Own = memo.NewTable(g, "own addresses", t.makeOwn, memo.Reads(in.AllMachines, in.AllPeers, t.Holders, t.foreign)).Equal(slices.Equal[[]OwnAddress])
+	t.Own = memo.NewTable(g, "own addresses", t.makeOwn, memo.Reads(in.AllMachines, in.AllPeers, in.PeersInForce, t.Holders, t.foreign)).Equal(slices.Equal[[]OwnAddress])
 	t.SelectedBy = memo.NewSum[string, string, struct{}](g, "AddressPools that select a machine")
 	t.ChosenBy = memo.NewSum[string, string, struct{}](g, "AddressPools that choose a machine")
 	t.Selections = memo.ForKey(memo.NewTable(g, "selection", t.selection,
@@ -84,7 +84,7 @@ func New(g *memo.Graph, in *input.Tables, pool *pool.Tables) *Tables {
 	t.secrets = memo.NewTable(g, "password", t.makeSecret, memo.Reads(in.Secrets))
 	t.peersAt = memo.NewSum[string, string, struct{}](g, "BGPPeers at an address")
 	t.PeerSpecs = memo.ForKey(memo.NewTable(g, "BGPPeer in force", t.peerInForce,
-		memo.Reads(in.BGPPeers, t.secrets), memo.Puts(t.peersAt)), in.BGPPeers, shortName)
+		memo.Reads(in.BGPPeers, in.PeersInForce, t.secrets), memo.Puts(t.peersAt)), in.BGPPeers, shortName)
 	t.Peers = memo.NewSlot[model.PeerKey, *model.Peer](g, "peer of a machine")
 	t.Peers.Watch()
 	t.Sessions = memo.ForKey(memo.NewTable(g, "sessions of a BGPPeer", t.makeSessions,

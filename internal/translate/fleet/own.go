@@ -120,7 +120,7 @@ func (t *Tables) makeOwn(c *memo.Context, _ memo.Unit) ([]OwnAddress, bool) {
 	}
 	for _, o := range t.in.AllPeers.Get(c, memo.Unit{}).All() {
 		add(o.Spec.Address, OwnAddress{What: "the address of BGPPeer " + o.Name})
-		if former := t.formerPeer(o); former != nil && former.Address != o.Spec.Address {
+		if former := t.formerPeer(c, o); former != nil && former.Address != o.Spec.Address {
 			add(former.Address, OwnAddress{What: "the address of BGPPeer " + o.Name})
 		}
 	}

@@ -332,8 +332,8 @@ func (c *peerCompiler) connection() {
 const deviceNameLimit = 15
 
 // formerPeer are the last settings of a BGPPeer that could be used, nil if none are known.
-func (t *Tables) formerPeer(o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
-	if former := t.in.PeersInForce(snapshot.Name{Name: o.Name}); former != nil {
+func (t *Tables) formerPeer(c *memo.Context, o *v1alpha1.BGPPeer) *v1alpha1.BGPPeerSpec {
+	if former := t.in.PeersInForce.Get(c, snapshot.Name{Name: o.Name}); former != nil {
 		return former
 	}
 	return o.Status.InForce
@@ -365,7 +365,7 @@ func (t *Tables) usablePeer(c *memo.Context, o *v1alpha1.BGPPeer) *Peer {
 	if usable(f) {
 		return f
 	}
-	spec := t.formerPeer(o)
+	spec := t.formerPeer(c, o)
 	if spec == nil {
 		return f
 	}

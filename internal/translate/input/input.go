@@ -34,14 +34,12 @@ type Tables struct {
 	Config Config
 	set    map[snapshot.Kind]func(*snapshot.Snapshot, snapshot.Name)
 
-	// PeersInForce are those of the snapshot, which change with the translation that they came from.
-	PeersInForce func(snapshot.Name) *v1alpha1.BGPPeerSpec
-
 	Now *memo.Input[memo.Unit, time.Time]
 	Own *memo.Input[memo.Unit, snapshot.Own]
 
 	Pools                  *Objects[v1alpha1.AddressPool]
 	BGPPeers               *Objects[v1alpha1.BGPPeer]
+	PeersInForce           *Objects[v1alpha1.BGPPeerSpec] // the settings that machines have, by BGPPeer
 	BackendPolicies        *Objects[v1alpha1.BackendPolicy]
 	ClientPolicies         *Objects[v1alpha1.ClientPolicy]
 	LoadBalancerPolicies   *Objects[v1alpha1.LoadBalancerPolicy]
@@ -91,6 +89,7 @@ func New(g *memo.Graph, c Config) *Tables {
 	t.set[snapshot.KindOwn] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Own.Set(memo.Unit{}, s.Own) }
 	t.Pools = input[v1alpha1.AddressPool](g, t, snapshot.KindAddressPool)
 	t.BGPPeers = input[v1alpha1.BGPPeer](g, t, snapshot.KindBGPPeer)
+	t.PeersInForce = peersInForce(g, t)
 	t.BackendPolicies = input[v1alpha1.BackendPolicy](g, t, snapshot.KindBackendPolicy)
 	t.ClientPolicies = input[v1alpha1.ClientPolicy](g, t, snapshot.KindClientPolicy)
 	t.LoadBalancerPolicies = input[v1alpha1.LoadBalancerPolicy](g, t, snapshot.KindLoadBalancerPolicy)
@@ -155,16 +154,32 @@ func New(g *memo.Graph, c Config) *Tables {
 func input[O any](g *memo.Graph, t *Tables, kind snapshot.Kind) *Objects[O] {
 	in := memo.NewInput[snapshot.Name, *O](g, string(kind))
 	t.set[kind] = func(s *snapshot.Snapshot, n snapshot.Name) {
-		if o, is := any(s.Get(snapshot.Key{Kind: kind, Name: n})).(*O); is {
-			in.Set(n, o)
-		} else {
-			in.Delete(n)
-		}
+		o, _ := any(s.Get(snapshot.Key{Kind: kind, Name: n})).(*O)
+		set(in, n, o)
 	}
 	if r, _ := snapshot.ResourceOf(kind); r.Targets != nil {
 		t.Policies = append(t.Policies, policies(g, r, in))
 	}
 	return in
+}
+
+// peersInForce declares the settings that machines have of BGPPeers. They change with the key of the BGPPeer.
+func peersInForce(g *memo.Graph, t *Tables) *Objects[v1alpha1.BGPPeerSpec] {
+	in, setPeer := memo.NewInput[snapshot.Name, *v1alpha1.BGPPeerSpec](g, "settings of BGPPeers that machines have"), t.set[snapshot.KindBGPPeer]
+	t.set[snapshot.KindBGPPeer] = func(s *snapshot.Snapshot, n snapshot.Name) {
+		setPeer(s, n)
+		set(in, n, s.PeersInForce[n])
+	}
+	return in
+}
+
+// set sets an object, or deletes it where it is nil.
+func set[O any](in *Objects[O], n snapshot.Name, o *O) {
+	if o == nil {
+		in.Delete(n)
+		return
+	}
+	in.Set(n, o)
 }
 
 // policies hides the type of policies.
@@ -194,7 +209,6 @@ func everyone[O any](_ snapshot.Name, o *O, put func(memo.Unit, *O)) { put(memo.
 
 // Changed takes note of an object that changed.
 func (t *Tables) Changed(s *snapshot.Snapshot, k snapshot.Key) {
-	t.PeersInForce = func(n snapshot.Name) *v1alpha1.BGPPeerSpec { return s.PeersInForce[n] }
 	if set := t.set[k.Kind]; set != nil {
 		set(s, k.Name)
 	}
