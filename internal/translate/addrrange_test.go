@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/address"
 	"fairlead.dev/internal/translate/fleet"
 	"fairlead.dev/internal/translate/input"
@@ -119,13 +120,13 @@ func TestCandidates(t *testing.T) {
 // A pool gives away what its status can hold, without walking through a /64.
 func TestAssignmentLimit(t *testing.T) {
 	tr, s := entrance(t, 0, vip.AssignmentLimit+5)
-	status := tr.result().Statuses[input.PoolObject("edge")].AddressPool
+	status := tr.result().Statuses[input.Object(snapshot.KindAddressPool, snapshot.Name{Name: "edge"})].AddressPool
 	if len(status.Assignments) != vip.AssignmentLimit {
 		t.Fatalf("%d assignments", len(status.Assignments))
 	}
 	held := 0
 	for n := range s.Gateways {
-		if tr.result().Statuses[input.GatewayOwner(n)].Hold != nil {
+		if tr.result().Statuses[input.Object(snapshot.KindGateway, n)].Hold != nil {
 			held++
 		}
 	}

@@ -31,7 +31,7 @@ func Converge(c input.Config, s *snapshot.Snapshot) *Translator {
 func (t *Translator) record(s *snapshot.Snapshot) []snapshot.Key {
 	var keys []snapshot.Key
 	for n, pool := range s.AddressPools {
-		status := t.statusOf(input.PoolObject(n.Name))
+		status := t.statusOf(input.Object(snapshot.KindAddressPool, n))
 		if status == nil || slices.Equal(status.AddressPool.Assignments, pool.Status.Assignments) {
 			continue
 		}

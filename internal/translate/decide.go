@@ -42,14 +42,14 @@ func (t *Translator) ListenerPolicies(id model.ListenerID) []model.Object {
 // no name, and the BackendTLSPolicy that does, those that go before others first.
 func (t *Translator) BackendPolicies(service snapshot.Name, port string) (list []model.Object) {
 	c := t.graph.Peek()
-	ref := target.Ref{Kind: snapshot.KindBackendPolicy, Object: input.ServiceOwner(service), Section: port}
+	ref := target.Ref{Kind: snapshot.KindBackendPolicy, Object: input.Object(snapshot.KindService, service), Section: port}
 	held := []target.Policy{t.targets.Holder(c, ref)}
 	if port != "" {
 		held = append(held, t.targets.Holder(c, ref.OfWhole()))
 	}
 	list = policyObjects(snapshot.KindBackendPolicy, held)
 	if f := t.backend.PolicyOf(c, service, port); f != nil {
-		list = append(list, input.BackendTLSObject(f.Name))
+		list = append(list, input.Object(snapshot.KindBackendTLSPolicy, f.Name))
 	}
 	return list
 }
@@ -61,7 +61,7 @@ func (t *Translator) says(c *memo.Context, held []target.Policy) []Says {
 			continue
 		}
 		if f := t.policy.Routes.Get(c, h.Name); f != nil {
-			list = append(list, Says{policyObject(snapshot.KindRoutePolicy, h.Name), f.Policy})
+			list = append(list, Says{input.Object(snapshot.KindRoutePolicy, h.Name), f.Policy})
 		}
 	}
 	return list
@@ -71,14 +71,10 @@ func policyObjects(kind snapshot.Kind, held []target.Policy) []model.Object {
 	var list []model.Object
 	for _, h := range held {
 		if !h.None() {
-			list = append(list, policyObject(kind, h.Name))
+			list = append(list, input.Object(kind, h.Name))
 		}
 	}
 	return list
-}
-
-func policyObject(kind snapshot.Kind, n snapshot.Name) model.Object {
-	return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
 }
 
 // OfOthers counts the IngressRoutes that are another controller's.

@@ -84,7 +84,7 @@ func (w *world) record() {
 	}
 	for n := range w.snapshot.BGPPeers {
 		k := snapshot.Key{Kind: snapshot.KindBGPPeer, Name: n}
-		if s := w.tr.result().Statuses[model.Object{Kind: string(k.Kind), Name: n.Name}]; s.BGPPeer.InForce != nil {
+		if s := w.tr.result().Statuses[input.Object(k.Kind, n)]; s.BGPPeer.InForce != nil {
 			w.snapshot.PeersInForce[n] = s.BGPPeer.InForce
 			keys = append(keys, k)
 		}

@@ -24,7 +24,7 @@ import (
 func (w *world) recordAll() bool {
 	var keys []snapshot.Key
 	for n, pool := range w.snapshot.AddressPools {
-		status := w.tr.result().Statuses[input.PoolObject(n.Name)].AddressPool
+		status := w.tr.result().Statuses[input.Object(snapshot.KindAddressPool, n)].AddressPool
 		if reflect.DeepEqual(*status, pool.Status) {
 			continue
 		}
@@ -220,7 +220,7 @@ func TestOneOwnerAtATime(t *testing.T) {
 					continue // a conflict
 				}
 				o := seen.DeepCopy()
-				o.Status = *p.tr.result().Statuses[input.PoolObject(n.Name)].AddressPool.DeepCopy()
+				o.Status = *p.tr.result().Statuses[input.Object(snapshot.KindAddressPool, n)].AddressPool.DeepCopy()
 				store(k, o)
 			default: // A plane hears of a change, not always the first.
 				keys := slices.SortedFunc(maps.Keys(api), snapshot.Key.Compare)

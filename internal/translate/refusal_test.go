@@ -117,7 +117,7 @@ func TestRefusalsFollow(t *testing.T) {
 		if render.List(got) != render.List(step.Want) || (set.Refusal == "") != (len(step.says) == 0) {
 			t.Errorf("step %d: backends %s, want %s; refusal %q", i, render.List(got), render.List(step.Want), set.Refusal)
 		}
-		root := tr.result().Statuses[input.IngressOwner(snapshot.Name{Namespace: "team", Name: "root"})].IngressRoute
+		root := tr.result().Statuses[input.Object(snapshot.KindIngressRoute, snapshot.Name{Namespace: "team", Name: "root"})].IngressRoute
 		for _, says := range step.says {
 			if !strings.Contains(set.Refusal, says) || !strings.Contains(root.Description, says) {
 				t.Errorf("step %d: refusal %q, and the route says %q, want %q", i, set.Refusal, root.Description, says)

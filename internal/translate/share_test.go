@@ -78,7 +78,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 					loser = k
 				}
 			}
-			status := tr.result().Statuses[input.ServiceOwner(loser.Name)].Service.Conditions[0]
+			status := tr.result().Statuses[input.Object(snapshot.KindService, loser.Name)].Service.Conditions[0]
 			if status.Reason != v1alpha1.ReasonPortTaken || !strings.Contains(status.Message, "Service a/older") {
 				t.Errorf("%s: the other is told %s: %s", c.name, status.Reason, status.Message)
 			}
@@ -113,7 +113,7 @@ func TestPermissionEnds(t *testing.T) {
 			t.Errorf("%s is left to %s", key, f.Owner)
 		}
 	}
-	hold := tr.result().Statuses[input.ServiceOwner(snapshot.Name{Namespace: "b", Name: "guest"})].Hold
+	hold := tr.result().Statuses[input.Object(snapshot.KindService, snapshot.Name{Namespace: "b", Name: "guest"})].Hold
 	if len(tr.result().Frontends) != 1 || hold == nil || !strings.Contains(hold.Message, "lets no namespaces share") {
 		t.Errorf("%d frontends are left, and the guest is told %v", len(tr.result().Frontends), hold)
 	}

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
 )
 
 // reasonNoClass is the reason of a problem: a Gateway that nobody can serve, because
@@ -42,7 +43,7 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 			continue
 		}
 		problems = append(problems, model.Problem{
-			Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindGateway), Namespace: n.Namespace, Name: n.Name}.String(), Reason: reasonNoClass,
+			Severity: model.SeverityWarning, Subject: input.Object(snapshot.KindGateway, n).String(), Reason: reasonNoClass,
 			Message: fmt.Sprintf("spec.gatewayClassName: there is no GatewayClass %s, so the Gateway is not served; a GatewayClass of Fairlead has spec.controllerName %s", class, controller),
 		})
 	}
@@ -111,7 +112,7 @@ func unclaimedServices(s *snapshot.Snapshot) []model.Problem {
 			continue
 		}
 		problems = append(problems, model.Problem{
-			Severity: model.SeverityWarning, Subject: model.Object{Kind: string(snapshot.KindService), Namespace: n.Namespace, Name: n.Name}.String(), Reason: reasonNoServiceClass,
+			Severity: model.SeverityWarning, Subject: input.Object(snapshot.KindService, n).String(), Reason: reasonNoServiceClass,
 			Message: fmt.Sprintf("spec.loadBalancerClass: there is no class %s, so the Service is not served; the class of Fairlead is %s, and the field cannot be changed: create the Service again", class, v1alpha1.LoadBalancerClass),
 		})
 	}
@@ -127,32 +128,29 @@ type GatewayRoute struct {
 
 // GatewayRoutes are the routes of Gateways in a snapshot, in no order.
 func GatewayRoutes(s *snapshot.Snapshot) func(yield func(GatewayRoute) bool) {
-	object := func(kind snapshot.Kind, n snapshot.Name) model.Object {
-		return model.Object{Kind: string(kind), Namespace: n.Namespace, Name: n.Name}
-	}
 	return func(yield func(GatewayRoute) bool) {
 		for n, r := range s.HTTPRoutes {
-			if !yield(GatewayRoute{object(snapshot.KindHTTPRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+			if !yield(GatewayRoute{input.Object(snapshot.KindHTTPRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
 				return
 			}
 		}
 		for n, r := range s.GRPCRoutes {
-			if !yield(GatewayRoute{object(snapshot.KindGRPCRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+			if !yield(GatewayRoute{input.Object(snapshot.KindGRPCRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
 				return
 			}
 		}
 		for n, r := range s.TLSRoutes {
-			if !yield(GatewayRoute{object(snapshot.KindTLSRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
+			if !yield(GatewayRoute{input.Object(snapshot.KindTLSRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
 				return
 			}
 		}
 		for n, r := range s.TCPRoutes {
-			if !yield(GatewayRoute{object(snapshot.KindTCPRoute, n), nil, r.Spec.ParentRefs}) {
+			if !yield(GatewayRoute{input.Object(snapshot.KindTCPRoute, n), nil, r.Spec.ParentRefs}) {
 				return
 			}
 		}
 		for n, r := range s.UDPRoutes {
-			if !yield(GatewayRoute{object(snapshot.KindUDPRoute, n), nil, r.Spec.ParentRefs}) {
+			if !yield(GatewayRoute{input.Object(snapshot.KindUDPRoute, n), nil, r.Spec.ParentRefs}) {
 				return
 			}
 		}

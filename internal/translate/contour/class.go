@@ -16,7 +16,7 @@ func OfOthers(c input.Config, s *snapshot.Snapshot) (others []model.Object) {
 	c = c.WithDefaults()
 	for n, o := range s.IngressRoutes {
 		if !c.IsOurs(o) {
-			others = append(others, input.IngressOwner(n))
+			others = append(others, input.Object(snapshot.KindIngressRoute, n))
 		}
 	}
 	slices.SortFunc(others, model.Object.Compare)

@@ -103,7 +103,7 @@ func (t *Tables) makeIngress(c *memo.Context, n snapshot.Name) (*IngressRoute, b
 	case route.Host != "" && route.Request.Empty():
 		t.vip.Roots.Put(c, n.Namespace, n, route.TLS != nil)
 	case route.Root && !route.Request.Empty():
-		w := &vip.Want{Owner: input.IngressOwner(n), Created: route.created, Request: route.Request, Needs: route.Request.Needs(), Idle: route.Host == ""}
+		w := &vip.Want{Owner: input.Object(snapshot.KindIngressRoute, n), Created: route.created, Request: route.Request, Needs: route.Request.Needs(), Idle: route.Host == ""}
 		if !w.Idle {
 			w.Listeners = []model.ListenerID{t.in.Config.ClearID()}
 			if route.TLS != nil {

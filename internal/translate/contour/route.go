@@ -40,7 +40,7 @@ func (c *Compiler) step(i int, o *contourv1beta1.Route) {
 	if s.delegate == nil && len(c.Route.Problems) == before {
 		route := model.Route{
 			Name:  "IngressRoute/" + c.name.Namespace + "/" + c.name.Name + "/routes/" + strconv.Itoa(i),
-			Owner: input.IngressOwner(c.name),
+			Owner: input.Object(snapshot.KindIngressRoute, c.name),
 			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
 		}
 		if !o.PermitInsecure || c.t.in.Config.DisablePermitInsecure {

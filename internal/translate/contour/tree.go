@@ -44,7 +44,7 @@ func (t *Tables) makeTree(c *memo.Context, root snapshot.Name) (*Tree, bool) {
 		t.Reached.Put(c, child, root, struct{}{})
 	}
 	for _, id := range host.ListenersOf(tree.Hosts) {
-		t.host.Ports.Put(c, id, input.IngressOwner(root), route.created)
+		t.host.Ports.Put(c, id, input.Object(snapshot.KindIngressRoute, root), route.created)
 	}
 	return tree, true
 }
@@ -84,7 +84,7 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, route *IngressRou
 	}
 	slices.SortFunc(w.clear, (*host.Entry).Compare)
 	slices.SortFunc(w.secure, (*host.Entry).Compare)
-	owner := input.IngressOwner(root)
+	owner := input.Object(snapshot.KindIngressRoute, root)
 	clear := model.HostKey{Listener: t.in.Config.ClearID(), Host: route.Host}
 	tree.Hosts = []model.HostKey{clear}
 	t.host.Candidates.Put(c, clear, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.clear})
@@ -126,7 +126,7 @@ func (t *Tables) makeRoots(c *memo.Context, hostName string) (*Roots, bool) {
 	var oldest *host.Candidate
 	for _, n := range roots.names {
 		roots.byNamespace[n.Namespace]++
-		of := &host.Candidate{Owner: input.IngressOwner(n)}
+		of := &host.Candidate{Owner: input.Object(snapshot.KindIngressRoute, n)}
 		if of.Created, _ = created.Get(n); oldest == nil || of.Older(oldest) {
 			oldest, roots.keeper = of, n
 		}

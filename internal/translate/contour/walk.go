@@ -66,7 +66,7 @@ func (w *walk) fail(n snapshot.Name, problem string) {
 func (w *walk) refuse(n snapshot.Name, prefix string) {
 	w.serve(&host.Entry{Created: w.created, Route: model.Route{
 		Name:    "IngressRoute/" + n.Namespace + "/" + n.Name + "/refused" + prefix,
-		Owner:   input.IngressOwner(n),
+		Owner:   input.Object(snapshot.KindIngressRoute, n),
 		Match:   model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: prefix}},
 		Respond: &model.Respond{Status: 503},
 	}}, nil)
@@ -119,7 +119,7 @@ func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, route *IngressRou
 	if route.Root {
 		return same
 	}
-	policy, groups := t.policy.RoutePolicy(c, input.IngressOwner(n), "")
+	policy, groups := t.policy.RoutePolicy(c, input.Object(snapshot.KindIngressRoute, n), "")
 	if policy == nil {
 		return same
 	}

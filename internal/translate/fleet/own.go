@@ -125,21 +125,21 @@ func (t *Tables) makeOwn(c *memo.Context, _ memo.Unit) ([]OwnAddress, bool) {
 		}
 	}
 	for k, entry := range t.foreign.Get(c, memo.Unit{}).All() {
-		o := OwnAddress{What: "the cluster IP of " + input.ServiceOwner(k.Name).String()}
+		o := OwnAddress{What: "the cluster IP of " + input.Object(snapshot.KindService, k.Name).String()}
 		if k.Kind == snapshot.KindEndpointSlice {
 			o = OwnAddress{What: "an endpoint of EndpointSlice " + k.Name.String(), Endpoint: true}
 			if entry.service == input.APIService && k.Name == input.APIService {
 				o.Endpoint = false // the API's own machines, which it writes itself
 			}
 			if entry.service != (snapshot.Name{}) {
-				o.What = "an endpoint of " + input.ServiceOwner(entry.service).String()
+				o.What = "an endpoint of " + input.Object(snapshot.KindService, entry.service).String()
 			}
 		}
 		for _, a := range entry.addresses {
 			add(a.String(), o)
 		}
 		for _, a := range entry.shown {
-			add(a.String(), OwnAddress{What: "the load balancer address of " + input.ServiceOwner(k.Name).String()})
+			add(a.String(), OwnAddress{What: "the load balancer address of " + input.Object(snapshot.KindService, k.Name).String()})
 		}
 	}
 	slices.SortFunc(own, func(a, b OwnAddress) int {

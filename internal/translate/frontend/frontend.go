@@ -147,14 +147,14 @@ func (b *frontendBuilder) build() {
 	for _, id := range b.grant.Listeners {
 		b.proxies(id)
 	}
-	n := snapshot.Name{Namespace: b.grant.Owner.Namespace, Name: b.grant.Owner.Name}
+	n := input.NameOf(b.grant.Owner)
 	switch snapshot.Kind(b.grant.Owner.Kind) {
 	case snapshot.KindService:
 		if len(b.grant.Members) == 0 {
 			b.service(n)
 		}
 		for _, member := range b.grant.Members {
-			b.service(snapshot.Name{Namespace: member.Namespace, Name: member.Name})
+			b.service(input.NameOf(member))
 		}
 	case snapshot.KindGateway:
 		if f := b.t.gateway.Gateways.Get(b.ctx, n); f != nil {
@@ -215,7 +215,7 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 				if !g.Serves() || g.Direct() || g.Port != int32(l.Port) {
 					continue
 				}
-				anchor := policy.BalanceAnchor(input.GatewayOwner(gateway), g.Name)
+				anchor := policy.BalanceAnchor(input.Object(snapshot.KindGateway, gateway), g.Name)
 				if p := b.t.targets.Holder(b.ctx, anchor); !p.None() && !slices.Contains(held, p) {
 					held, of[p] = append(held, p), anchor
 				}
@@ -225,7 +225,7 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 		for _, p := range held {
 			anchors = append(anchors, of[p])
 		}
-		anchors = append(anchors, policy.BalanceAnchor(input.GatewayOwner(gateway), ""))
+		anchors = append(anchors, policy.BalanceAnchor(input.Object(snapshot.KindGateway, gateway), ""))
 	}
 	b.add(model.Frontend{Listener: id}, model.TCP, l.Port, anchors)
 	if l.HTTP3() {
@@ -241,7 +241,7 @@ func (b *frontendBuilder) service(n snapshot.Name) {
 	}
 	for _, p := range f.Ports {
 		b.add(model.Frontend{
-			Owner: input.ServiceOwner(n), Targets: []model.Target{{Set: backend.PortKey{Service: n, Number: p.Number, Transport: p.Transport}.ID(), Weight: 1}}, Affinity: f.affinity, Sources: f.Sources, LocalOnly: f.localOnly,
+			Owner: input.Object(snapshot.KindService, n), Targets: []model.Target{{Set: backend.PortKey{Service: n, Number: p.Number, Transport: p.Transport}.ID(), Weight: 1}}, Affinity: f.affinity, Sources: f.Sources, LocalOnly: f.localOnly,
 		}, p.Transport, uint16(p.Number), serviceAnchors(n, p.name))
 	}
 }
@@ -262,13 +262,13 @@ const NeedVIP = "TCP and UDP listeners need an address of their own: make an Add
 // FrontendsOf are the frontends of a direct listener at all addresses of its Gateway, sorted; without
 // an address the hold says why.
 func (t *Tables) FrontendsOf(c *memo.Context, d route.PortKey) (keys []model.FrontendKey, hold *condition.Hold) {
-	out := t.vip.Outcomes.Get(c, input.GatewayOwner(d.Gateway))
+	out := t.vip.Outcomes.Get(c, input.Object(snapshot.KindGateway, d.Gateway))
 	if out == nil {
 		return nil, &condition.Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: NeedVIP}
 	}
 	for _, a := range out.Addresses {
 		k := model.FrontendKey{VIP: a, Transport: d.Transport, Port: d.Port}
-		if f := t.Frontends.Get(c, k); f != nil && f.Listener == "" && f.Owner == input.GatewayOwner(d.Gateway) {
+		if f := t.Frontends.Get(c, k); f != nil && f.Listener == "" && f.Owner == input.Object(snapshot.KindGateway, d.Gateway) {
 			keys = append(keys, k)
 		}
 	}

@@ -207,7 +207,7 @@ func (t *Tables) weightRemarks(c *memo.Context, s policy.BalanceSettings, u poli
 
 // balanceUses are what a policy's target has; none says why there is nothing.
 func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.ForwardMode) (uses []policy.BalanceUse, none string) {
-	n := snapshot.Name{Namespace: ref.Object.Namespace, Name: ref.Object.Name}
+	n := input.NameOf(ref.Object)
 	portsOf := func(sets []model.Target) []policy.ServicePorts {
 		if mode != model.ModeDSRIPIP && mode != model.ModeDSRL2 {
 			return nil // nobody asks
@@ -221,7 +221,7 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 				if ref.Section == "" || ref.Section == p.name {
 					sets := []model.Target{{Set: backend.PortKey{Service: n, Number: p.Number, Transport: p.Transport}.ID()}}
 					uses = append(uses, policy.BalanceUse{
-						Transport: p.Transport, Port: uint16(p.Number), Services: portsOf(sets), Sets: sets, Anchors: serviceAnchors(n, p.name), Owner: input.ServiceOwner(n), Sources: f.Sources,
+						Transport: p.Transport, Port: uint16(p.Number), Services: portsOf(sets), Sets: sets, Anchors: serviceAnchors(n, p.name), Owner: input.Object(snapshot.KindService, n), Sources: f.Sources,
 					})
 				}
 			}
@@ -239,14 +239,14 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 			if !l.Serves() || ref.Section != "" && ref.Section != string(l.Name) {
 				continue
 			}
-			u := policy.BalanceUse{Transport: l.Transport(), Port: uint16(l.Port), Proxies: !l.Direct(), Owner: input.GatewayOwner(n)}
+			u := policy.BalanceUse{Transport: l.Transport(), Port: uint16(l.Port), Proxies: !l.Direct(), Owner: input.Object(snapshot.KindGateway, n)}
 			if l.Direct() {
 				var won *route.PortCandidate
 				if u.Anchors, won = t.directAnchors(c, n, gateway.DirectListener{Transport: l.Transport(), Port: uint16(l.Port), Bearer: gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}, Section: l.Name}); won != nil {
 					u.Services, u.Sets = portsOf(won.Targets), won.Targets
 				}
 			} else {
-				u.Anchors = []target.Ref{policy.BalanceAnchor(input.GatewayOwner(n), l.Name), policy.BalanceAnchor(input.GatewayOwner(n), "")}
+				u.Anchors = []target.Ref{policy.BalanceAnchor(input.Object(snapshot.KindGateway, n), l.Name), policy.BalanceAnchor(input.Object(snapshot.KindGateway, n), "")}
 			}
 			uses = append(uses, u)
 		}
@@ -257,7 +257,7 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 		}
 		for _, d := range f.Direct() {
 			uses = append(uses, policy.BalanceUse{
-				Transport: d.Transport, Port: d.Port, Services: portsOf(d.Targets), Sets: d.Targets, Anchors: t.routeAnchors(c, ref.Object), Owner: input.GatewayOwner(d.Gateway),
+				Transport: d.Transport, Port: d.Port, Services: portsOf(d.Targets), Sets: d.Targets, Anchors: t.routeAnchors(c, ref.Object), Owner: input.Object(snapshot.KindGateway, d.Gateway),
 			})
 		}
 		if len(uses) == 0 && slices.ContainsFunc(f.Parents, func(p route.StreamParent) bool { return len(p.Names) > 0 }) {
@@ -270,9 +270,9 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 // serviceAnchors are what may say how a port of a Service is balanced, the nearest first.
 func serviceAnchors(n snapshot.Name, port string) (anchors []target.Ref) {
 	if port != "" {
-		anchors = append(anchors, policy.BalanceAnchor(input.ServiceOwner(n), gatewayv1.SectionName(port)))
+		anchors = append(anchors, policy.BalanceAnchor(input.Object(snapshot.KindService, n), gatewayv1.SectionName(port)))
 	}
-	return append(anchors, policy.BalanceAnchor(input.ServiceOwner(n), ""))
+	return append(anchors, policy.BalanceAnchor(input.Object(snapshot.KindService, n), ""))
 }
 
 // routeAnchors are those of a TCPRoute or UDPRoute.
@@ -289,7 +289,7 @@ func (t *Tables) directAnchors(c *memo.Context, gateway snapshot.Name, d gateway
 		anchors, won = t.routeAnchors(c, direct.Route), direct.Candidate
 	}
 	if d.Bearer.Kind == snapshot.KindGateway {
-		anchors = append(anchors, policy.BalanceAnchor(input.GatewayOwner(gateway), d.Section))
+		anchors = append(anchors, policy.BalanceAnchor(input.Object(snapshot.KindGateway, gateway), d.Section))
 	}
-	return append(anchors, policy.BalanceAnchor(input.GatewayOwner(gateway), "")), won
+	return append(anchors, policy.BalanceAnchor(input.Object(snapshot.KindGateway, gateway), "")), won
 }

@@ -92,8 +92,8 @@ func (t *Tables) makeGateway(c *memo.Context, n snapshot.Name) (*Gateway, bool) 
 	for _, k := range field.Distinct(f.sections) {
 		t.Sections.Put(c, k, memo.Unit{}, struct{}{})
 	}
-	t.vip.Wants.Put(c, memo.Unit{}, input.GatewayOwner(n), &vip.Want{
-		Owner: input.GatewayOwner(n), Created: f.created, Request: f.request, Needs: f.request.Needs(), Listeners: f.Wanted, Idle: f.Accepted.Failed,
+	t.vip.Wants.Put(c, memo.Unit{}, input.Object(snapshot.KindGateway, n), &vip.Want{
+		Owner: input.Object(snapshot.KindGateway, n), Created: f.created, Request: f.request, Needs: f.request.Needs(), Listeners: f.Wanted, Idle: f.Accepted.Failed,
 	})
 	return f, true
 }

@@ -50,7 +50,7 @@ type ParentKey struct {
 
 // Object names the parent as resources are named.
 func (k ParentKey) Object() model.Object {
-	return model.Object{Kind: string(k.Kind), Namespace: k.Name.Namespace, Name: k.Name.Name}
+	return input.Object(k.Kind, k.Name)
 }
 
 // ParentOf is the Gateway or ListenerSet that a parentRef names, if it names one.
@@ -271,7 +271,7 @@ func (t *Tables) judgeParent(c *memo.Context, k ParentKey) *Parent {
 			f.Refused = f.object.String() + " is not accepted: " + out.Accepted.Message
 		}
 	}
-	gateway, given := t.Gateways.Get(c, f.Gateway), t.vip.Outcomes.Get(c, input.GatewayOwner(f.Gateway))
+	gateway, given := t.Gateways.Get(c, f.Gateway), t.vip.Outcomes.Get(c, input.Object(snapshot.KindGateway, f.Gateway))
 	own := given != nil && given.Pooled // whether or not it has an address yet
 	f.Own, f.Class, f.Hosts = own, gateway.class, gateway.hosts
 	for i, l := range listeners {
@@ -372,7 +372,7 @@ func (f *Parent) serverNames() map[model.HostKey]*host.NameCandidate {
 func (p *RouteParent) Attachment(section gatewayv1.SectionName) host.Attachment {
 	attachment := host.Attachment{Parent: p.Parent.Object(), Section: string(section)}
 	if p.Parent.Kind == snapshot.KindListenerSet {
-		attachment.Above = input.GatewayOwner(p.Gateway)
+		attachment.Above = input.Object(snapshot.KindGateway, p.Gateway)
 	}
 	return attachment
 }

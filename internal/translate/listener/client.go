@@ -83,7 +83,7 @@ func (t *Tables) ownPolicies(c *memo.Context, id model.ListenerID) []target.Poli
 	}
 	asking := t.host.Ports.Get(c, id)
 	for owner := range asking.All() {
-		f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(owner.Kind), Name: snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}})
+		f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(owner.Kind), Name: input.NameOf(owner)})
 		if f == nil {
 			continue
 		}
@@ -97,8 +97,8 @@ func (t *Tables) ownPolicies(c *memo.Context, id model.ListenerID) []target.Poli
 				note(1, clientAnchor(owner, ""))
 			}
 		}
-		note(2, clientAnchor(input.GatewayOwner(f.Gateway), ""))
-		note(3, clientAnchor(model.Object{Kind: string(snapshot.KindGatewayClass), Name: f.Class}, ""))
+		note(2, clientAnchor(input.Object(snapshot.KindGateway, f.Gateway), ""))
+		note(3, clientAnchor(input.Object(snapshot.KindGatewayClass, snapshot.Name{Name: f.Class}), ""))
 	}
 	for _, list := range held {
 		target.SortHeld(list)
@@ -129,7 +129,7 @@ func (t *Tables) Sharing(c *memo.Context, policy snapshot.Name, target target.Re
 		}
 		return "", note
 	}
-	f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: snapshot.Name{Namespace: target.Object.Namespace, Name: target.Object.Name}})
+	f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: input.NameOf(target.Object)})
 	if f == nil {
 		return "", ""
 	}

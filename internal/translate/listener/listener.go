@@ -6,6 +6,7 @@ import (
 
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/backend"
 	"fairlead.dev/internal/translate/certificate"
 	"fairlead.dev/internal/translate/gateway"
@@ -57,7 +58,7 @@ func (t *Tables) makeListener(c *memo.Context, id model.ListenerID) (*model.List
 	l := &model.Listener{ID: id, Port: input.PortOf(id), Protocol: input.ProtocolOf(id)}
 	by := certificate.User{Kind: "listener", Host: model.HostKey{Listener: id}}
 	if gateway, own := input.GatewayOfListener(id); own {
-		out, f := t.vip.Outcomes.Get(c, input.GatewayOwner(gateway)), t.gateway.Gateways.Get(c, gateway)
+		out, f := t.vip.Outcomes.Get(c, input.Object(snapshot.KindGateway, gateway)), t.gateway.Gateways.Get(c, gateway)
 		if out == nil || f == nil || len(out.Addresses) == 0 {
 			return nil, false
 		}

@@ -81,15 +81,15 @@ func New(g *memo.Graph, in *input.Tables, backend *backend.Tables, policy *polic
 	attaching := memo.Reads(gateway.Parents, in.Labels, host.NameOwners, gateway.Sections)
 	t.Routes = memo.NewTable(g, "route", t.makeRoute,
 		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, backend.ReadsOfGroups(), policy.ReadsOfRoutes(), memo.Puts(host.Candidates, host.Attachments))
-	memo.ForKey(t.Routes, in.HTTPRoutes, input.OwnerOf(snapshot.KindHTTPRoute))
-	memo.ForKey(t.Routes, in.GRPCRoutes, input.OwnerOf(snapshot.KindGRPCRoute))
+	memo.ForKey(t.Routes, in.HTTPRoutes, input.ObjectOf(snapshot.KindHTTPRoute))
+	memo.ForKey(t.Routes, in.GRPCRoutes, input.ObjectOf(snapshot.KindGRPCRoute))
 	t.portCandidates = memo.NewSum[PortKey, model.Object, *PortCandidate](g, "candidates for a port without a proxy")
 	t.Streams = memo.NewTable(g, "route of connections", t.makeStream,
 		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, gateway.Parents, in.Labels, gateway.Sections, host.Keepers), backend.ReadsOfGroups(),
 		memo.Puts(t.portCandidates, host.RouteNames))
-	memo.ForKey(t.Streams, in.TLSRoutes, input.OwnerOf(snapshot.KindTLSRoute))
-	memo.ForKey(t.Streams, in.TCPRoutes, input.OwnerOf(snapshot.KindTCPRoute))
-	memo.ForKey(t.Streams, in.UDPRoutes, input.OwnerOf(snapshot.KindUDPRoute))
+	memo.ForKey(t.Streams, in.TLSRoutes, input.ObjectOf(snapshot.KindTLSRoute))
+	memo.ForKey(t.Streams, in.TCPRoutes, input.ObjectOf(snapshot.KindTCPRoute))
+	memo.ForKey(t.Streams, in.UDPRoutes, input.ObjectOf(snapshot.KindUDPRoute))
 	t.Winners = memo.NewTable(g, "route of a port without a proxy", t.winner, memo.Reads(t.portCandidates))
 	return t
 }

@@ -100,11 +100,11 @@ func (t *Tables) usersOf(c *memo.Context, service snapshot.Name) ([]model.Object
 	var users []model.Object
 	gateways := t.uses.Get(c, service)
 	for gateway := range gateways.Keys() {
-		users = append(users, input.GatewayOwner(gateway))
+		users = append(users, input.Object(snapshot.KindGateway, gateway))
 	}
 	slices.SortFunc(users, model.Object.Compare)
 	if len(users) == 0 && t.Backend.Reached(c, service) {
-		users = append(users, input.ServiceOwner(service))
+		users = append(users, input.Object(snapshot.KindService, service))
 	}
 	return users, len(users) > 0
 }

@@ -58,7 +58,7 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	t.noteFrontends(c, out, parent, listeners)
 	if !gw.Accepted.Failed {
 		var addresses []string
-		given := t.VIP.Outcomes.Get(c, input.GatewayOwner(n))
+		given := t.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, n))
 		switch {
 		case given == nil && len(gw.Wanted) == 0 && len(gw.Direct) > 0:
 			out.Hold = &condition.Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: frontend.NeedVIP}
@@ -171,7 +171,7 @@ func (t *Tables) listenerSetStatus(c *memo.Context, n snapshot.Name) (*Status, b
 		s.noteUnserved(l)
 	}
 	t.noteFrontends(c, s, parent, listeners)
-	if given := t.VIP.Outcomes.Get(c, input.GatewayOwner(parent.Gateway)); given != nil && !out.Accepted.Failed {
+	if given := t.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, parent.Gateway)); given != nil && !out.Accepted.Failed {
 		s.Hold = given.Hold
 	}
 	return s, true

@@ -48,7 +48,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 		}
 		for _, k := range tree.Hosts {
 			owner := t.Host.Owners.Get(c, k)
-			if !owner.Has(input.IngressOwner(root)) {
+			if !owner.Has(input.Object(snapshot.KindIngressRoute, root)) {
 				lost = append(lost, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is kept by "+owner.Keeper.String()+", which came first")
 				continue
 			}
@@ -82,7 +82,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 	slices.SortFunc(status.Hosts, model.HostKey.Compare)
 	status.Listeners = host.ListenersOf(status.Hosts)
 	if route.Root && route.Host != "" {
-		asking := input.IngressOwner(name)
+		asking := input.Object(snapshot.KindIngressRoute, name)
 		if route.Request.Empty() {
 			asking = vip.SharedIn(name.Namespace)
 		}

@@ -128,7 +128,7 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 	case snapshot.KindHTTPRoute:
 		what = "rule"
 		if o := t.Input.HTTPRoutes.Get(c, n); o != nil {
-			there, ours = true, t.Route.Routes.Get(c, input.RouteOwner(snapshot.KindHTTPRoute, n)) != nil
+			there, ours = true, t.Route.Routes.Get(c, input.Object(snapshot.KindHTTPRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
 			}
@@ -136,7 +136,7 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 	case snapshot.KindGRPCRoute:
 		what = "rule"
 		if o := t.Input.GRPCRoutes.Get(c, n); o != nil {
-			there, ours = true, t.Route.Routes.Get(c, input.RouteOwner(snapshot.KindGRPCRoute, n)) != nil
+			there, ours = true, t.Route.Routes.Get(c, input.Object(snapshot.KindGRPCRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
 			}

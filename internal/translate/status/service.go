@@ -23,7 +23,7 @@ import (
 // serviceStatus shows the addresses of a Service that is ours. That it is served is
 // not this package's to say: it needs to know what machines balance.
 func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	o, object := t.Input.Services.Get(c, n), input.ServiceOwner(n)
+	o, object := t.Input.Services.Get(c, n), input.Object(snapshot.KindService, n)
 	if !input.IsOurs(o) {
 		return nil, false
 	}

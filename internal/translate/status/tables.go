@@ -85,7 +85,7 @@ func New(g *memo.Graph, t *Tables) *Tables {
 
 // newStatus declares the statuses of the resources of a kind.
 func newStatus(g *memo.Graph, t *Tables, kind snapshot.Kind, driver memo.Driver[snapshot.Name], f func(*memo.Context, model.Object) (*Status, bool), options ...memo.Option) {
-	t.All = append(t.All, memo.ForKey(memo.NewTable(g, string(kind)+" status", f, options...), driver, input.OwnerOf(kind)).Watch())
+	t.All = append(t.All, memo.ForKey(memo.NewTable(g, string(kind)+" status", f, options...), driver, input.ObjectOf(kind)).Watch())
 }
 
 // named is a status by the name of its object.

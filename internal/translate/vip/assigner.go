@@ -16,6 +16,7 @@ import (
 	"fairlead.dev/internal/translate/condition"
 	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/fleet"
+	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/pool"
 )
 
@@ -103,7 +104,7 @@ type cursor struct {
 
 // SharedIn stands for the roots of one namespace that share an address.
 func SharedIn(namespace string) model.Object {
-	return model.Object{Kind: string(snapshot.KindIngressRoute), Namespace: namespace}
+	return input.Object(snapshot.KindIngressRoute, snapshot.Name{Namespace: namespace})
 }
 
 func (a *assigner) run() {

@@ -162,7 +162,7 @@ func wantOfService(o *corev1.Service) *Want {
 		return nil
 	}
 	w := &Want{
-		Owner:   input.ServiceOwner(snapshot.Name{Namespace: o.Namespace, Name: o.Name}),
+		Owner:   input.Object(snapshot.KindService, snapshot.Name{Namespace: o.Namespace, Name: o.Name}),
 		Created: o.CreationTimestamp.Unix(), Request: serviceRequest(o),
 	}
 	first := address.IPv4
