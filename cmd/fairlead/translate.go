@@ -54,7 +54,8 @@ is printed.`,
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s: %s: %s\n", p.Subject, p.Reason, p.Message)
 			}
 			config := offline.config()
-			if others := translate.OfOthers(config, resources); len(others) > 0 {
+			translator := translate.Converge(config, resources)
+			if others := translator.Others(); len(others) > 0 {
 				const most = 5
 				names := make([]string, 0, most+1)
 				for _, o := range others[:min(len(others), most)] {
@@ -65,7 +66,7 @@ is printed.`,
 				}
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %d IngressRoutes have the class of another controller and are left out (--ingress-class): %s\n", len(others), strings.Join(names, ", "))
 			}
-			desired := translate.Converge(config, resources).Desired()
+			desired := translator.Desired()
 			if output != "text" {
 				err = printAs(c.OutOrStdout(), output, desired)
 			} else {

@@ -5,11 +5,8 @@ import (
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/address"
 	"fairlead.dev/internal/translate/condition"
-	"fairlead.dev/internal/translate/contour"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/render"
 	"fairlead.dev/internal/translate/status"
@@ -39,6 +36,3 @@ func ParsePrefixes(text string) ([]netip.Prefix, error) { return address.ParsePr
 
 // Features returns what we support of the Gateway API, sorted.
 func Features() []gatewayv1.FeatureName { return status.Features() }
-
-// OfOthers are the IngressRoutes of a snapshot that are another controller's, sorted.
-func OfOthers(c Config, s *snapshot.Snapshot) []model.Object { return contour.OfOthers(c, s) }

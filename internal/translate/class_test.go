@@ -7,7 +7,6 @@ import (
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/contour"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/status"
 )
@@ -34,7 +33,8 @@ func TestTheFirstClassAnnotationCounts(t *testing.T) {
 		if _, err := s.Set(o); err != nil {
 			t.Fatal(err)
 		}
-		if ours := len(contour.OfOthers(input.Config{}, s)) == 0; ours != c.ours {
+		tr, _ := Full(input.Config{}, s)
+		if ours := len(tr.Others()) == 0; ours != c.ours {
 			t.Errorf("%v: ours %v, want %v", c.annotations, ours, c.ours)
 		}
 	}

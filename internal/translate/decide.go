@@ -1,6 +1,8 @@
 package translate
 
 import (
+	"slices"
+
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -75,6 +77,15 @@ func policyObjects(kind snapshot.Kind, held []target.Policy) []model.Object {
 		}
 	}
 	return list
+}
+
+// Others are the IngressRoutes that are another controller's, sorted.
+func (t *Translator) Others() (others []model.Object) {
+	for n := range t.contour.Others.All() {
+		others = append(others, input.Object(snapshot.KindIngressRoute, n))
+	}
+	slices.SortFunc(others, model.Object.Compare)
+	return others
 }
 
 // OfOthers counts the IngressRoutes that are another controller's.

@@ -12,6 +12,9 @@
 // object leads to the values that must be computed again, and from there, only as far as
 // values differ, to those that depend on them. Each is computed at most once per change.
 //
+// Room input sets the objects of the snapshot, and tables read nothing else. Unclaimed and
+// GatewayRoutes, which no table reads, look at a snapshot themselves.
+//
 // HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a
 // virtual host is made; nothing behind that point knows which kind said what.
 //

@@ -13,6 +13,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/input"
 )
 
@@ -27,7 +28,8 @@ const reasonNoClass = "ClassNotFound"
 const reasonNoGateway = "GatewayNotFound"
 
 // Unclaimed names the objects of a snapshot that nobody serves because something that they
-// name is not there, sorted.
+// name is not there, sorted. No table has them: they have no status and lead to no value. It looks at
+// the whole snapshot at each call.
 func Unclaimed(s *snapshot.Snapshot, controller gatewayv1.GatewayController) []model.Problem {
 	problems := slices.Concat(unclaimedGateways(s, controller), unclaimedRoutes(s), unclaimedServices(s))
 	slices.SortFunc(problems, func(a, b model.Problem) int { return cmp.Compare(a.Subject, b.Subject) })
@@ -58,21 +60,14 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 		var missing []string
 		attached := false
 		for i, ref := range r.Parents {
-			kind := snapshot.KindGateway
-			if ref.Kind != nil {
-				kind = snapshot.Kind(*ref.Kind)
-			}
-			n := snapshot.Name{Namespace: r.Object.Namespace, Name: string(ref.Name)}
-			if ref.Namespace != nil {
-				n.Namespace = string(*ref.Namespace)
-			}
+			parent, ours := gateway.ParentOf(ref, r.Object.Namespace)
 			switch {
-			case ref.Group != nil && *ref.Group != gatewayv1.GroupName, kind != snapshot.KindGateway && kind != snapshot.KindListenerSet:
+			case !ours:
 				attached = true // to something that is not ours to know
-			case kind == snapshot.KindGateway && s.Gateways[n] != nil, kind == snapshot.KindListenerSet && s.ListenerSets[n] != nil:
+			case s.Get(snapshot.Key(parent)) != nil:
 				attached = true
 			default:
-				missing = append(missing, fmt.Sprintf("spec.parentRefs[%d]: there is no %s %s", i, kind, n))
+				missing = append(missing, fmt.Sprintf("spec.parentRefs[%d]: there is no %s %s", i, parent.Kind, parent.Name))
 			}
 		}
 		var message string
@@ -126,7 +121,7 @@ type GatewayRoute struct {
 	Parents   []gatewayv1.ParentReference
 }
 
-// GatewayRoutes are the routes of Gateways in a snapshot, in no order.
+// GatewayRoutes are the routes of Gateways in a snapshot as they are written, in no order.
 func GatewayRoutes(s *snapshot.Snapshot) func(yield func(GatewayRoute) bool) {
 	return func(yield func(GatewayRoute) bool) {
 		for n, r := range s.HTTPRoutes {
