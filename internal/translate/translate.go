@@ -87,24 +87,44 @@ func New(c input.Config) *Translator {
 	c = c.WithDefaults()
 	g := memo.New()
 	var t tables
-	t.in = input.New(g, c)                                                       // the snapshot
-	t.targets = target.New(g, t.in)                                              // which policy is attached to what
-	t.certificates = certificate.New(g, t.in)                                    // certificates
-	t.pool = pool.New(g, t.in)                                                   // AddressPools
-	t.fleet = fleet.New(g, t.in, t.pool)                                         // machines and their BGP peers
-	t.backend = backend.New(g, t.in, t.targets, t.certificates, t.pool, t.fleet) // Services: groups and sets of backends
-	t.policy = policy.New(g, t.in, t.targets, t.backend)                         // what policies say
-	t.vip = vip.New(g, t.in, t.pool, t.fleet)                                    // who gets which address
-	t.host = host.New(g, t.in, t.targets, t.certificates, t.backend, t.policy)   // who has which host and server name
-	t.gateway = gateway.New(g, t.in, t.certificates, t.vip, t.host)              // Gateways and ListenerSets
-	t.listener = listener.New(g, t.in, t.targets, t.certificates, t.backend, t.policy, t.vip, t.host, t.gateway)
-	t.route = route.New(g, t.in, t.backend, t.policy, t.host, t.gateway)                 // routes of Gateways
-	t.contour = contour.New(g, t.in, t.certificates, t.backend, t.policy, t.vip, t.host) // IngressRoutes
-	t.frontend = frontend.New(g, t.in, t.targets, t.policy, t.backend, t.pool, t.fleet, t.vip, t.gateway, t.listener, t.route)
-	t.status = status.New(g, &status.Tables{
-		Input: t.in, Targets: t.targets, Certificates: t.certificates, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
+
+	// The snapshot.
+	t.in = input.New(g, c)
+	// Which policy is attached to what.
+	t.targets = target.New(g, t.in)
+	t.certificates = certificate.New(g, t.in)
+	// AddressPools.
+	t.pool = pool.New(g, t.in)
+	// Machines and their BGP peers.
+	t.fleet = fleet.New(g, t.in, fleet.Rooms{Pool: t.pool})
+	// Services: groups and sets of backends.
+	t.backend = backend.New(g, t.in, backend.Rooms{Targets: t.targets, Certificates: t.certificates, Pool: t.pool, Fleet: t.fleet})
+	// What policies say.
+	t.policy = policy.New(g, t.in, policy.Rooms{Targets: t.targets, Backend: t.backend})
+	// Who gets which address.
+	t.vip = vip.New(g, t.in, vip.Rooms{Pool: t.pool, Fleet: t.fleet})
+	// Who has which host and server name. The candidates come from gateway, route and contour.
+	t.host = host.New(g, t.in, host.Rooms{Targets: t.targets, Certificates: t.certificates, Backend: t.backend, Policy: t.policy})
+	// Gateways and ListenerSets.
+	t.gateway = gateway.New(g, t.in, gateway.Rooms{Certificates: t.certificates, VIP: t.vip, Host: t.host})
+	// Listeners of proxies.
+	t.listener = listener.New(g, t.in, listener.Rooms{
+		Targets: t.targets, Certificates: t.certificates, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host, Gateway: t.gateway,
+	})
+	// Routes of Gateways.
+	t.route = route.New(g, t.in, route.Rooms{Backend: t.backend, Policy: t.policy, Host: t.host, Gateway: t.gateway})
+	// IngressRoutes.
+	t.contour = contour.New(g, t.in, contour.Rooms{Certificates: t.certificates, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host})
+	// Frontends of addresses.
+	t.frontend = frontend.New(g, t.in, frontend.Rooms{
+		Targets: t.targets, Policy: t.policy, Backend: t.backend, Pool: t.pool, Fleet: t.fleet, VIP: t.vip, Gateway: t.gateway, Listener: t.listener, Route: t.route,
+	})
+	// What all resources show.
+	t.status = status.New(g, t.in, status.Rooms{
+		Targets: t.targets, Certificates: t.certificates, Pool: t.pool, Fleet: t.fleet, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host,
 		Gateway: t.gateway, Listener: t.listener, Route: t.route, Contour: t.contour, Frontend: t.frontend,
 	})
+
 	g.Seal()
 	return &Translator{config: c, graph: g, tables: t}
 }

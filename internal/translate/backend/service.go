@@ -24,6 +24,14 @@ import (
 	"fairlead.dev/internal/translate/target"
 )
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Targets      *target.Tables
+	Certificates *certificate.Tables
+	Pool         *pool.Tables
+	Fleet        *fleet.Tables
+}
+
 // Tables are the Services with what says how their backends are spoken to, and the groups and sets that are
 // used.
 type Tables struct {
@@ -46,13 +54,13 @@ type Tables struct {
 }
 
 // New adds the tables of Services, backend groups and backend sets to a graph.
-func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, pool *pool.Tables, fleet *fleet.Tables) *Tables {
-	t := &Tables{in: in, targets: targets, certificates: certificates, pool: pool, fleet: fleet}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, pool: r.Pool, fleet: r.Fleet}
 	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*Allowance, bool) {
 		a := MakeAllowance(in.Namespaces.Get(c, snapshot.Name{Name: namespace}))
 		return a, a != nil
 	}, memo.Reads(in.Namespaces))
-	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(pool.Ranges, in.Own, in.EndpointSlices))
+	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(t.pool.Ranges, in.Own, in.EndpointSlices))
 	t.suspects = memo.NewSum[snapshot.Name, snapshot.Name, []netip.AddrPort](g, "suspects").Same(slices.Equal[[]netip.AddrPort])
 	memo.NewScan(g, "suspects: index", in.EndpointSlices, func(c *memo.Context, n snapshot.Name, o *discoveryv1.EndpointSlice) {
 		if service, is := input.ServiceOfSlice(o); is {
@@ -62,14 +70,14 @@ func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *
 		}
 	}, memo.Reads(t.refusing), memo.Puts(t.suspects))
 	t.Services = memo.NewTable(g, "service", t.makeService,
-		memo.Reads(in.Services, targets.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, pool.Pools))
-	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, certificates.Authorities))
+		memo.Reads(in.Services, t.targets.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, t.pool.Pools))
+	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, t.certificates.Authorities))
 	t.GroupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
 	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses),
-		memo.Puts(t.SetUses, certificates.CertificateUses, certificates.AuthorityUses)), t.GroupUses).Watch()
+		memo.Puts(t.SetUses, t.certificates.CertificateUses, t.certificates.AuthorityUses)), t.GroupUses).Watch()
 	t.Sets = memo.For(memo.NewTable(g, "set", t.makeSet,
-		memo.Reads(t.SetUses, t.Services, in.SlicesOf, fleet.Machines, fleet.Own)), t.SetUses).
+		memo.Reads(t.SetUses, t.Services, in.SlicesOf, t.fleet.Machines, t.fleet.Own)), t.SetUses).
 		Equal(func(a, b *model.BackendSet) bool {
 			return a.Refusal == b.Refusal && slices.Equal(a.Backends, b.Backends)
 		}).Watch()

@@ -52,6 +52,15 @@ type step struct {
 	redirect *host.Entry
 }
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Certificates *certificate.Tables
+	Backend      *backend.Tables
+	Policy       *policy.Tables
+	VIP          *vip.Tables
+	Host         *host.Tables
+}
+
 // Tables are the IngressRoutes.
 type Tables struct {
 	in           *input.Tables
@@ -70,8 +79,8 @@ type Tables struct {
 }
 
 // New adds the tables of IngressRoutes to a graph.
-func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables) *Tables {
-	t := &Tables{in: in, certificates: certificates, backend: backend, policy: policy, vip: vip, host: host}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, certificates: r.Certificates, backend: r.Backend, policy: r.Policy, vip: r.VIP, host: r.Host}
 	t.Others = memo.NewSlot[snapshot.Name, string](g, "another controller's IngressRoute")
 	t.rootsOf = memo.NewSum[string, snapshot.Name, int64](g, "roots of a host")
 	memo.NewScan(g, "IngressRoutes: index", in.IngressRoutes, func(c *memo.Context, n snapshot.Name, o *contourv1beta1.IngressRoute) {
@@ -85,11 +94,11 @@ func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, back
 	}, memo.Puts(t.Others, t.rootsOf))
 	t.roots = memo.NewTable(g, "roots of a host, in order", t.makeRoots, memo.Reads(t.rootsOf))
 	t.Routes = memo.For(memo.NewTable(g, "IngressRoute judged", t.makeIngress,
-		memo.Reads(in.IngressRoutes, in.Delegations, certificates.Certificates, certificates.Authorities), backend.ReadsOfGroups(), memo.Puts(vip.Wants, vip.Roots)), in.IngressRoutes)
+		memo.Reads(in.IngressRoutes, in.Delegations, t.certificates.Certificates, t.certificates.Authorities), t.backend.ReadsOfGroups(), memo.Puts(t.vip.Wants, t.vip.Roots)), in.IngressRoutes)
 	t.Reached = memo.NewSum[snapshot.Name, snapshot.Name, struct{}](g, "roots that delegate")
 	t.Trees = memo.For(memo.NewTable(g, "tree", t.makeTree,
-		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), policy.ReadsOfRoutes(),
-		memo.Puts(host.Candidates, host.RootNames, host.Ports, t.Reached)), in.IngressRoutes)
+		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), t.policy.ReadsOfRoutes(),
+		memo.Puts(t.host.Candidates, t.host.RootNames, t.host.Ports, t.Reached)), in.IngressRoutes)
 	return t
 }
 

@@ -25,6 +25,11 @@ type Machine struct {
 	keeper string
 }
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Pool *pool.Tables
+}
+
 // Tables are the machines: what they have, who selects them, and their BGP peers.
 type Tables struct {
 	in   *input.Tables
@@ -56,8 +61,8 @@ type Tables struct {
 type poolsOf = memo.Sum[string, string, struct{}, memo.Parts[string, struct{}]]
 
 // New adds the tables of machines and BGP peers to a graph.
-func New(g *memo.Graph, in *input.Tables, pool *pool.Tables) *Tables {
-	t := &Tables{in: in, pool: pool}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, pool: r.Pool}
 	t.reported = memo.NewSum[netip.Addr, string, ReportedAddress](g, "reports of an address")
 	t.routerIDs = memo.NewSum[netip.Addr, string, int64](g, "Machines of a router id")
 	memo.NewScan(g, "Machines: index", in.Machines, func(c *memo.Context, n snapshot.Name, o *v1alpha1.Machine) {
@@ -80,7 +85,7 @@ func New(g *memo.Graph, in *input.Tables, pool *pool.Tables) *Tables {
 	t.SelectedBy = memo.NewSum[string, string, struct{}](g, "AddressPools that select a machine")
 	t.ChosenBy = memo.NewSum[string, string, struct{}](g, "AddressPools that choose a machine")
 	t.Selections = memo.ForKey(memo.NewTable(g, "selection", t.selection,
-		memo.Reads(in.Pools, pool.Pools, t.Machines), memo.Puts(t.SelectedBy, t.ChosenBy)), in.Pools, shortName)
+		memo.Reads(in.Pools, t.pool.Pools, t.Machines), memo.Puts(t.SelectedBy, t.ChosenBy)), in.Pools, shortName)
 	t.secrets = memo.NewTable(g, "password", t.makeSecret, memo.Reads(in.Secrets))
 	t.peersAt = memo.NewSum[string, string, struct{}](g, "BGPPeers at an address")
 	t.PeerSpecs = memo.ForKey(memo.NewTable(g, "BGPPeer in force", t.peerInForce,

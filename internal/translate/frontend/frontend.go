@@ -22,6 +22,19 @@ import (
 	"fairlead.dev/internal/translate/vip"
 )
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Targets  *target.Tables
+	Policy   *policy.Tables
+	Backend  *backend.Tables
+	Pool     *pool.Tables
+	Fleet    *fleet.Tables
+	VIP      *vip.Tables
+	Gateway  *gateway.Tables
+	Listener *listener.Tables
+	Route    *route.Tables
+}
+
 // Tables are the frontends of addresses, and the VIPs that lead to them.
 type Tables struct {
 	in       *input.Tables
@@ -51,10 +64,8 @@ type Frontends struct {
 }
 
 // New adds the tables of frontends and of the machines' VIPs to a graph.
-func New(g *memo.Graph, in *input.Tables, targets *target.Tables, policy *policy.Tables, backend *backend.Tables, pool *pool.Tables, fleet *fleet.Tables,
-	vip *vip.Tables, gateway *gateway.Tables, listener *listener.Tables, route *route.Tables,
-) *Tables {
-	t := &Tables{in: in, targets: targets, policy: policy, backend: backend, pool: pool, fleet: fleet, vip: vip, gateway: gateway, listener: listener, route: route}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, targets: r.Targets, policy: r.Policy, backend: r.Backend, pool: r.Pool, fleet: r.Fleet, vip: r.VIP, gateway: r.Gateway, listener: r.Listener, route: r.Route}
 	t.Balanced = memo.NewTable(g, "balanced Service", func(c *memo.Context, n snapshot.Name) (*Service, bool) {
 		f := newService(in.Services.Get(c, n))
 		return f, f != nil
@@ -62,11 +73,11 @@ func New(g *memo.Graph, in *input.Tables, targets *target.Tables, policy *policy
 	t.Frontends = memo.NewSlot[model.FrontendKey, *model.Frontend](g, "frontend")
 	t.Frontends.Watch()
 	t.At = memo.For(memo.NewTable(g, "frontends at an address", t.makeFrontends,
-		memo.Reads(vip.Grants, fleet.Selections, gateway.Gateways, listener.Listeners, t.Balanced), t.ReadsOfBalancing(),
-		memo.Puts(t.Frontends, backend.SetUses)), vip.Grants)
+		memo.Reads(t.vip.Grants, t.fleet.Selections, t.gateway.Gateways, t.listener.Listeners, t.Balanced), t.ReadsOfBalancing(),
+		memo.Puts(t.Frontends, t.backend.SetUses)), t.vip.Grants)
 	t.Assignments = memo.For(memo.NewTable(g, "assignment of an address", t.makeAssignment,
-		memo.Reads(vip.Grants, pool.Pools, fleet.Selections)), vip.Grants).Watch()
-	t.vipAt = memo.For(memo.NewTable(g, "VIP", t.makeVIP, memo.Reads(vip.Grants, pool.Pools, fleet.Selections, t.At)), vip.Grants)
+		memo.Reads(t.vip.Grants, t.pool.Pools, t.fleet.Selections)), t.vip.Grants).Watch()
+	t.vipAt = memo.For(memo.NewTable(g, "VIP", t.makeVIP, memo.Reads(t.vip.Grants, t.pool.Pools, t.fleet.Selections, t.At)), t.vip.Grants)
 	t.VIPs = memo.NewSlot[model.VIPKey, *model.VIP](g, "VIP of a machine").Same(func(a, b *model.VIP) bool { return a == b })
 	t.VIPs.Watch()
 	t.spread = memo.For(memo.NewTable(g, "machines of a VIP", func(c *memo.Context, a netip.Addr) (struct{}, bool) {
@@ -75,7 +86,7 @@ func New(g *memo.Graph, in *input.Tables, targets *target.Tables, policy *policy
 			t.VIPs.Put(c, model.VIPKey{Machine: machine, Address: a}, memo.Unit{}, v)
 		}
 		return struct{}{}, false
-	}, memo.Reads(t.vipAt, fleet.Selections), memo.Puts(t.VIPs)), vip.Grants)
+	}, memo.Reads(t.vipAt, t.fleet.Selections), memo.Puts(t.VIPs)), t.vip.Grants)
 	return t
 }
 

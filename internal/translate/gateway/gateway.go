@@ -46,6 +46,13 @@ type Gateway struct {
 	sections []sectionKey       // of all accepted listeners that proxies serve
 }
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Certificates *certificate.Tables
+	VIP          *vip.Tables
+	Host         *host.Tables
+}
+
 // Tables are the Gateways and ListenerSets, and what routes attach to.
 type Tables struct {
 	in           *input.Tables
@@ -62,19 +69,19 @@ type Tables struct {
 }
 
 // New adds the tables of Gateways, ListenerSets and parents of routes to a graph.
-func New(g *memo.Graph, in *input.Tables, certificates *certificate.Tables, vip *vip.Tables, host *host.Tables) *Tables {
-	t := &Tables{in: in, certificates: certificates, vip: vip, host: host}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, certificates: r.Certificates, vip: r.VIP, host: r.Host}
 	t.Classes = memo.NewTable(g, "class", t.makeClass, memo.Reads(in.GatewayClasses, in.ClientPolicies))
-	references := memo.Reads(in.GrantsIn, certificates.Certificates, certificates.Authorities)
+	references := memo.Reads(in.GrantsIn, t.certificates.Certificates, t.certificates.Authorities)
 	t.sets = memo.NewTable(g, "listener set", t.makeListenerSet, memo.Reads(in.ListenerSets), references)
 	t.Outcomes = memo.NewSlot[SetKey, *SetOutcome](g, "outcome of a ListenerSet")
 	t.Sections = memo.NewSlot[sectionKey, struct{}](g, "section")
 	t.Gateways = memo.For(memo.NewTable(g, "gateway", t.makeGateway,
 		memo.Reads(in.Gateways, t.Classes, in.ClientPolicies, in.SetsOf, t.sets, in.Labels), references,
-		memo.Puts(vip.Wants, t.Outcomes, t.Sections)), in.Gateways)
+		memo.Puts(t.vip.Wants, t.Outcomes, t.Sections)), in.Gateways)
 	parents := memo.NewTable(g, "parent", t.makeParent,
-		memo.Reads(in.Gateways, in.ListenerSets, t.Gateways, t.sets, t.Outcomes, vip.Outcomes),
-		memo.Puts(host.Ports, host.Candidates, host.Names))
+		memo.Reads(in.Gateways, in.ListenerSets, t.Gateways, t.sets, t.Outcomes, t.vip.Outcomes),
+		memo.Puts(t.host.Ports, t.host.Candidates, t.host.Names))
 	memo.ForKey(parents, in.Gateways, func(n snapshot.Name) ParentKey { return ParentKey{snapshot.KindGateway, n} })
 	t.Parents = memo.ForKey(parents, in.ListenerSets, func(n snapshot.Name) ParentKey { return ParentKey{snapshot.KindListenerSet, n} })
 	return t

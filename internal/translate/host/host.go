@@ -91,6 +91,14 @@ func (c *Candidate) Older(d *Candidate) bool {
 	) < 0
 }
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Targets      *target.Tables
+	Certificates *certificate.Tables
+	Backend      *backend.Tables
+	Policy       *policy.Tables
+}
+
 // Tables are the virtual hosts and server names: who claims each, who has it, and what is served there.
 type Tables struct {
 	in           *input.Tables
@@ -128,8 +136,8 @@ type Tables struct {
 type nameCandidates[By comparable] = memo.Sum[model.HostKey, By, *NameCandidate, memo.Parts[By, *NameCandidate]]
 
 // New adds the tables of virtual hosts, server names and ports to a graph.
-func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables) *Tables {
-	t := &Tables{in: in, targets: targets, certificates: certificates, backend: backend, policy: policy}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, backend: r.Backend, policy: r.Policy}
 	t.Ports = memo.NewSum[model.ListenerID, model.Object, int64](g, "who asks for a listener")
 	t.PortKeepers = memo.NewTable(g, "keeper of a port", t.portKeeper, memo.Reads(t.Ports))
 
@@ -156,11 +164,11 @@ func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *
 	t.Owners = memo.NewTable(g, "owner of a host", t.decide, memo.Reads(t.Candidates, t.NameOwners, t.Rejected)).Equal(Owner.equal)
 	t.Routes = memo.NewFold[model.HostKey](g, "routes of a host", foldRoutes).Same(func(a, b servedCandidate) bool { return a == b })
 	t.served = memo.ForParts(memo.NewTable(g, "candidate that is served", t.serve,
-		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, backend.GroupUses)), t.Candidates, func(k model.HostKey, owner model.Object) candidacy { return candidacy{owner, k} })
+		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, t.backend.GroupUses)), t.Candidates, func(k model.HostKey, owner model.Object) candidacy { return candidacy{owner, k} })
 	t.Hosts = memo.For(memo.NewTable(g, "virtual host", t.makeHost,
-		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Attachments), policy.ReadsOfRoutes(), memo.Puts(backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
+		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Attachments), t.policy.ReadsOfRoutes(), memo.Puts(t.backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
 	t.TLSHosts = memo.For(memo.For(memo.For(memo.NewTable(g, "server name", t.makeTLSHost,
-		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(certificates.CertificateUses, backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
+		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(t.certificates.CertificateUses, t.backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
 	return t
 }
 

@@ -17,6 +17,17 @@ import (
 	"fairlead.dev/internal/translate/vip"
 )
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Targets      *target.Tables
+	Certificates *certificate.Tables
+	Backend      *backend.Tables
+	Policy       *policy.Tables
+	VIP          *vip.Tables
+	Host         *host.Tables
+	Gateway      *gateway.Tables
+}
+
 // Tables are the listeners of the model, how clients are treated there, and the views of machines on them.
 type Tables struct {
 	in           *input.Tables
@@ -34,13 +45,13 @@ type Tables struct {
 }
 
 // New adds the tables of listeners and views to a graph.
-func New(g *memo.Graph, in *input.Tables, targets *target.Tables, certificates *certificate.Tables, backend *backend.Tables, policy *policy.Tables, vip *vip.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
-	t := &Tables{in: in, targets: targets, certificates: certificates, backend: backend, policy: policy, vip: vip, host: host, gateway: gateway}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, backend: r.Backend, policy: r.Policy, vip: r.VIP, host: r.Host, gateway: r.Gateway}
 	t.shared = memo.NewSum[memo.Unit, model.ListenerID, struct{}](g, "shared listeners")
 	t.Listeners = memo.For(memo.NewTable(g, "listener", t.makeListener,
-		memo.Reads(host.PortKeepers, vip.Outcomes, gateway.Gateways), t.ReadsOfClients(),
-		memo.Puts(certificates.AuthorityUses, backend.GroupUses, t.shared)), host.Ports).Watch()
-	t.Views = memo.Always(memo.ForKey(memo.NewTable(g, "view", t.makeView, memo.Reads(t.Listeners, t.shared, vip.LeadsTo)), vip.LeadsTo, model.PoolView), model.SharedView).Watch()
+		memo.Reads(t.host.PortKeepers, t.vip.Outcomes, t.gateway.Gateways), t.ReadsOfClients(),
+		memo.Puts(t.certificates.AuthorityUses, t.backend.GroupUses, t.shared)), t.host.Ports).Watch()
+	t.Views = memo.Always(memo.ForKey(memo.NewTable(g, "view", t.makeView, memo.Reads(t.Listeners, t.shared, t.vip.LeadsTo)), t.vip.LeadsTo, model.PoolView), model.SharedView).Watch()
 	return t
 }
 

@@ -12,6 +12,12 @@ import (
 	"fairlead.dev/internal/translate/target"
 )
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Targets *target.Tables
+	Backend *backend.Tables
+}
+
 // Tables are the policies, each judged for itself.
 type Tables struct {
 	in      *input.Tables
@@ -33,10 +39,10 @@ type Outcome struct {
 }
 
 // New adds the tables of policies to a graph.
-func New(g *memo.Graph, in *input.Tables, targets *target.Tables, backend *backend.Tables) *Tables {
-	t := &Tables{in: in, targets: targets, backend: backend}
-	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), backend.ReadsOfGroups())
-	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), backend.ReadsOfGroups())
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, targets: r.Targets, backend: r.Backend}
+	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), t.backend.ReadsOfGroups())
+	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), t.backend.ReadsOfGroups())
 	t.Balance = memo.NewTable(g, "LoadBalancerPolicy", func(c *memo.Context, n snapshot.Name) (*Balance, bool) {
 		f := newBalance(in.LoadBalancerPolicies.Get(c, n))
 		return f, f != nil

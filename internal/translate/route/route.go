@@ -61,6 +61,14 @@ func (r *Route) candidateAt(k model.HostKey) *host.Candidate {
 	return nil
 }
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Backend *backend.Tables
+	Policy  *policy.Tables
+	Host    *host.Tables
+	Gateway *gateway.Tables
+}
+
 // Tables are the routes of Gateways.
 type Tables struct {
 	in      *input.Tables
@@ -76,17 +84,17 @@ type Tables struct {
 }
 
 // New adds the tables of HTTPRoutes, GRPCRoutes, TLSRoutes, TCPRoutes and UDPRoutes to a graph.
-func New(g *memo.Graph, in *input.Tables, backend *backend.Tables, policy *policy.Tables, host *host.Tables, gateway *gateway.Tables) *Tables {
-	t := &Tables{in: in, backend: backend, policy: policy, host: host, gateway: gateway}
-	attaching := memo.Reads(gateway.Parents, in.Labels, host.NameOwners, gateway.Sections)
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, backend: r.Backend, policy: r.Policy, host: r.Host, gateway: r.Gateway}
+	attaching := memo.Reads(t.gateway.Parents, in.Labels, t.host.NameOwners, t.gateway.Sections)
 	t.Routes = memo.NewTable(g, "route", t.makeRoute,
-		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, backend.ReadsOfGroups(), policy.ReadsOfRoutes(), memo.Puts(host.Candidates, host.Attachments))
+		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, t.backend.ReadsOfGroups(), t.policy.ReadsOfRoutes(), memo.Puts(t.host.Candidates, t.host.Attachments))
 	memo.ForKey(t.Routes, in.HTTPRoutes, input.ObjectOf(snapshot.KindHTTPRoute))
 	memo.ForKey(t.Routes, in.GRPCRoutes, input.ObjectOf(snapshot.KindGRPCRoute))
 	t.portCandidates = memo.NewSum[PortKey, model.Object, *PortCandidate](g, "candidates for a port without a proxy")
 	t.Streams = memo.NewTable(g, "route of connections", t.makeStream,
-		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, gateway.Parents, in.Labels, gateway.Sections, host.Keepers), backend.ReadsOfGroups(),
-		memo.Puts(t.portCandidates, host.RouteNames))
+		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, t.gateway.Parents, in.Labels, t.gateway.Sections, t.host.Keepers), t.backend.ReadsOfGroups(),
+		memo.Puts(t.portCandidates, t.host.RouteNames))
 	memo.ForKey(t.Streams, in.TLSRoutes, input.ObjectOf(snapshot.KindTLSRoute))
 	memo.ForKey(t.Streams, in.TCPRoutes, input.ObjectOf(snapshot.KindTCPRoute))
 	memo.ForKey(t.Streams, in.UDPRoutes, input.ObjectOf(snapshot.KindUDPRoute))

@@ -20,9 +20,8 @@ import (
 	"fairlead.dev/internal/translate/vip"
 )
 
-// Tables are the statuses of all resources. They are made last, when it is known who has what.
-type Tables struct {
-	Input        *input.Tables
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
 	Targets      *target.Tables
 	Certificates *certificate.Tables
 	Pool         *pool.Tables
@@ -36,6 +35,12 @@ type Tables struct {
 	Route        *route.Tables
 	Contour      *contour.Tables
 	Frontend     *frontend.Tables
+}
+
+// Tables are the statuses of all resources. They are made last, when it is known who has what.
+type Tables struct {
+	Input *input.Tables
+	Rooms
 
 	Attached *memo.Sum[gateway.ParentKey, attachment, struct{}, attachedRoutes]
 	uses     *memo.Sum[snapshot.Name, serviceUse, struct{}, host.Tally[snapshot.Name]] // of Services by routes: how many, by Gateway
@@ -46,8 +51,9 @@ type Tables struct {
 // statusTable are the statuses of resources of some kinds.
 type statusTable = memo.Table[model.Object, *Status]
 
-// New adds the statuses of all resources to a graph; t holds the tables that they read.
-func New(g *memo.Graph, t *Tables) *Tables {
+// New adds the statuses of all resources to a graph.
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{Input: in, Rooms: r}
 	t.Attached = memo.NewFold[gateway.ParentKey](g, "attached routes", (*attachedRoutes).fold)
 	t.uses = memo.NewFold[snapshot.Name](g, "uses of a Service", foldUse)
 	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.Backend.Services, t.Backend.SetUses))

@@ -16,6 +16,12 @@ import (
 	"fairlead.dev/internal/translate/pool"
 )
 
+// Rooms are the rooms that the tables read, besides the input.
+type Rooms struct {
+	Pool  *pool.Tables
+	Fleet *fleet.Tables
+}
+
 // Tables are the addresses that pools give away: who wants which, and who has which.
 type Tables struct {
 	in    *input.Tables
@@ -56,8 +62,8 @@ func (s *sharingRoots) fold(_ snapshot.Name, before, after *bool) {
 }
 
 // New adds the assignment of addresses to a graph.
-func New(g *memo.Graph, in *input.Tables, pool *pool.Tables, fleet *fleet.Tables) *Tables {
-	t := &Tables{in: in, pool: pool, fleet: fleet}
+func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
+	t := &Tables{in: in, pool: r.Pool, fleet: r.Fleet}
 	t.Wants = memo.NewSum[memo.Unit, model.Object, *Want](g, "wants")
 	t.Roots = memo.NewFold[string](g, "roots that share", (*sharingRoots).fold)
 	t.sharing = memo.NewSum[memo.Unit, string, bool](g, "namespaces that share")
@@ -79,10 +85,10 @@ func New(g *memo.Graph, in *input.Tables, pool *pool.Tables, fleet *fleet.Tables
 	t.Grants = memo.NewSlot[netip.Addr, Grant](g, "grant")
 	t.LeadsTo = memo.NewSlot[string, listenerSet](g, "listeners of a pool")
 	memo.Always(memo.NewTable(g, "assignment", t.assign,
-		memo.Reads(in.PoolNames, pool.Pools, pool.Records, fleet.Own, in.Labels, t.Wants, t.sharing),
+		memo.Reads(in.PoolNames, t.pool.Pools, t.pool.Records, t.fleet.Own, in.Labels, t.Wants, t.sharing),
 		memo.Puts(t.Outcomes, t.PoolOutcomes, t.Grants, t.LeadsTo)), memo.Unit{})
 	t.Addresses = memo.NewTable(g, "shared addresses", t.sharedAddresses,
-		memo.Reads(in.AllMachines, fleet.ChosenBy, fleet.SelectedBy, fleet.Holders, t.LeadsTo))
+		memo.Reads(in.AllMachines, t.fleet.ChosenBy, t.fleet.SelectedBy, t.fleet.Holders, t.LeadsTo))
 	return t
 }
 
