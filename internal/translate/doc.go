@@ -18,6 +18,9 @@
 // HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a
 // virtual host is made; nothing behind that point knows which kind said what.
 //
+// Begin with New in translate.go, which wires the rooms. The comment of a room with several files lists
+// them in reading order: functions call only functions of their own file and of later ones.
+//
 // What is refused is refused with a condition that names the field, and hurts
 // the resource that said it only. Programmed conditions are not this package's:
 // they need to know what machines acknowledged.

@@ -131,26 +131,6 @@ func (m Machine) equal(o Machine) bool {
 	return m.Name == o.Name && m.Cordoned == o.Cordoned && m.backend == o.backend && m.routerID == o.routerID && m.keeper == o.keeper
 }
 
-// parseRouterID reads a BGP identifier, zero when it is none (RFC 6286, 2.1).
-func parseRouterID(text string) netip.Addr {
-	a, err := netip.ParseAddr(text)
-	if err != nil || !a.Is4() || a.IsUnspecified() {
-		return netip.Addr{}
-	}
-	return a
-}
-
-// keeper is the oldest machine with a router id; empty when there is none.
-func (t *Tables) keeper(c *memo.Context, id netip.Addr) (string, bool) {
-	keeper, oldest := "", int64(0)
-	for machine, created := range t.routerIDs.Get(c, id).All() {
-		if keeper == "" || cmp.Or(cmp.Compare(created, oldest), cmp.Compare(machine, keeper)) < 0 {
-			keeper, oldest = machine, created
-		}
-	}
-	return keeper, keeper != ""
-}
-
 // Selection are the machines that a pool selects.
 type Selection struct {
 	Machines []string // sorted

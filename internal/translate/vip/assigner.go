@@ -23,15 +23,6 @@ import (
 // AssignmentLimit is how many addresses one pool gives away: its status is one object.
 const AssignmentLimit = 4096
 
-// Outcome is what became of an owner's want.
-type Outcome struct {
-	// Addresses that are recorded and so may be used, sorted.
-	Addresses []netip.Addr
-	Hold      *condition.Hold
-	// Pooled says that pools care for the owner, whether or not it has an address yet.
-	Pooled bool
-}
-
 // poolOutcome is what became of a pool.
 type poolOutcome struct {
 	Accepted condition.Result[string]
@@ -205,30 +196,6 @@ func (a *assigner) isWanted(p *poolBook, rec pool.Assignment) bool {
 		return false
 	}
 	return !slices.ContainsFunc(a.has[rec.Owner], func(h held) bool { return address.FamilyOf(h.address) == fam })
-}
-
-// keepsIn reports whether owners of a namespace may keep what a pool gave them.
-func (a *assigner) keepsIn(p *poolBook, namespace string) bool {
-	if !a.admits(p, namespace) {
-		// It is not known whom a selector means that cannot be read.
-		var unread bool
-		pool.SelectorProblem(p.Namespaces, "", func(string, string) { unread = true })
-		return unread
-	}
-	return true
-}
-
-func (a *assigner) admits(p *poolBook, namespace string) bool {
-	if p.Namespaces == nil {
-		return true
-	}
-	key := [2]string{p.Name, namespace}
-	is, known := a.admitted[key]
-	if !known {
-		is = pool.Matches(p.Namespaces, a.labels(namespace))
-		a.admitted[key] = is
-	}
-	return is
 }
 
 func (a *assigner) give(p *poolBook, address netip.Addr, owner model.Object, kept bool) {
@@ -548,34 +515,4 @@ func (a *assigner) sum(p *poolBook) {
 			less(o.Address)
 		}
 	}
-}
-
-// outcomeOf is what an owner shows. Asking is who asked, owner who has the addresses:
-// they differ for roots that share.
-func (a *assigner) outcomeOf(asking, owner model.Object, mine func(held) bool) *Outcome {
-	o := &Outcome{Pooled: a.pooled[asking]}
-	told := a.told[asking]
-	var problems condition.Result[gatewayv1.GatewayConditionReason]
-	if told != nil {
-		problems = *told
-	}
-	for _, h := range a.has[owner] {
-		switch {
-		case !mine(h):
-		case h.kept:
-			o.Addresses = append(o.Addresses, h.address)
-			o.Pooled = true
-		default:
-			problems.Fail(gatewayv1.GatewayReasonAddressNotAssigned, h.address.String()+" of AddressPool "+h.pool+" is being recorded")
-			o.Pooled = true
-		}
-	}
-	slices.SortFunc(o.Addresses, netip.Addr.Compare)
-	if problems.Failed {
-		o.Hold = &condition.Hold{Reason: problems.Reason, Message: condition.Limit(problems.Message)}
-	}
-	if len(o.Addresses) == 0 && o.Hold == nil && !o.Pooled {
-		return nil
-	}
-	return o
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
-	"strings"
 
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -21,27 +20,6 @@ import (
 // that name it where the pool lets both namespaces share. Towards the pools they are one
 // owner, so that an address never has two; which of them has a port of it is decided where
 // frontends are made: the oldest, and those of the address's own namespace before guests.
-
-// readShare reads the key with which a Service shares addresses, KEY or NAMESPACE/KEY.
-func (w *Want) readShare(annotations map[string]string) {
-	text, said := annotations[v1alpha1.AnnotationShareVIP]
-	if !said {
-		return
-	}
-	namespace, key, foreign := strings.Cut(text, "/")
-	if !foreign {
-		namespace, key = w.Owner.Namespace, text
-	}
-	if !field.IsLabel(namespace) || !field.IsLabel(key) {
-		w.Needs, w.Request = [address.Families]need{}, Request{pool: w.Request.pool, problem: "metadata.annotations[" + v1alpha1.AnnotationShareVIP + "]: " +
-			field.Quote(text) + " must be 1 to 63 lower-case letters, digits and inner hyphens, and so the namespace before it, as in team/key, where the VIP is another namespace's"}
-		return
-	}
-	w.share = model.SharingServices(namespace, key)
-}
-
-// guest says that the Service shares addresses that are another namespace's.
-func (w *Want) guest() bool { return w.share.Namespace != w.Owner.Namespace }
 
 // joinWants puts those together that share addresses. Who asks for other addresses, or for
 // another pool, than somebody older has no part in it, and is told. What is asked for is

@@ -189,3 +189,24 @@ func wantOfService(o *corev1.Service) *Want {
 	w.readShare(o.Annotations)
 	return w
 }
+
+// readShare reads the key with which a Service shares addresses, KEY or NAMESPACE/KEY.
+func (w *Want) readShare(annotations map[string]string) {
+	text, said := annotations[v1alpha1.AnnotationShareVIP]
+	if !said {
+		return
+	}
+	namespace, key, foreign := strings.Cut(text, "/")
+	if !foreign {
+		namespace, key = w.Owner.Namespace, text
+	}
+	if !field.IsLabel(namespace) || !field.IsLabel(key) {
+		w.Needs, w.Request = [address.Families]need{}, Request{pool: w.Request.pool, problem: "metadata.annotations[" + v1alpha1.AnnotationShareVIP + "]: " +
+			field.Quote(text) + " must be 1 to 63 lower-case letters, digits and inner hyphens, and so the namespace before it, as in team/key, where the VIP is another namespace's"}
+		return
+	}
+	w.share = model.SharingServices(namespace, key)
+}
+
+// guest says that the Service shares addresses that are another namespace's.
+func (w *Want) guest() bool { return w.share.Namespace != w.Owner.Namespace }
