@@ -14,7 +14,7 @@ import (
 
 func TestCertificatesThatEndAreProblems(t *testing.T) {
 	at := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
-	m, err := newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }, func() float64 { return 0 }, func() float64 { return 0 })
+	m, err := newMetrics(prometheus.NewRegistry(), newWriteMetrics(), calm{}, calm{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // TestChecksAreCounted follows a check from nobody's answer to a verdict, to another one by
 // what proxies see, and away.
 func TestChecksAreCounted(t *testing.T) {
-	m, err := newMetrics(prometheus.NewRegistry(), func() float64 { return 0 }, func() float64 { return 0 }, func() float64 { return 0 })
+	m, err := newMetrics(prometheus.NewRegistry(), newWriteMetrics(), calm{}, calm{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,6 +121,9 @@ func (l *lease) run(ctx context.Context, t LeaseTimes) error {
 	return nil
 }
 
+// ownerReference is the owner of what this plane stores; nil: none.
+func (l *lease) ownerReference() *metav1.OwnerReference { return l.owner }
+
 // current returns the present term.
 func (l *lease) current() term {
 	l.mu.Lock()

@@ -158,9 +158,9 @@ func (l *loop) run(ctx context.Context) {
 			l.judge()
 		case <-p.signals.term:
 			l.followTerm(ctx)
-		case <-p.signals.fleet:
-			l.receiveReports(p.touchedMachines())
-		case <-p.signals.staples:
+		case <-p.touched.some:
+			l.receiveReports(p.touched.receive())
+		case <-p.stapled.some:
 			l.publishStapled()
 		case <-p.signals.turn:
 		case f := <-p.calls:
@@ -235,10 +235,10 @@ func (l *loop) serveOthers(ctx context.Context, tick <-chan time.Time) {
 	if received(p.signals.term) {
 		l.followTerm(ctx)
 	}
-	if received(p.signals.fleet) {
-		l.receiveReports(p.touchedMachines())
+	if received(p.touched.some) {
+		l.receiveReports(p.touched.receive())
 	}
-	if received(p.signals.staples) {
+	if received(p.stapled.some) {
 		l.publishStapled()
 	}
 	received(p.signals.turn) // the turn follows

@@ -42,8 +42,8 @@ type registry struct {
 	client client.Client
 	log    *slog.Logger
 	leader southbound.Leader
+	trust  southbound.Authority // the agents' authorities
 	now    func() time.Time
-	trust  func() southbound.Trust // the agents' authorities; set before anything is served
 
 	mu    sync.Mutex
 	ready bool // the Machines of the API are known
@@ -126,8 +126,8 @@ type admitted struct {
 	end context.CancelCauseFunc
 }
 
-func newRegistry(c client.Client, l southbound.Leader, now func() time.Time, log *slog.Logger) *registry {
-	return &registry{client: c, leader: l, now: now, log: log, keys: map[string]admission{}, addresses: map[netip.Addr]int{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}, lookups: map[string]*rate.Limiter{}}
+func newRegistry(c client.Client, l southbound.Leader, trust southbound.Authority, now func() time.Time, log *slog.Logger) *registry {
+	return &registry{client: c, leader: l, trust: trust, now: now, log: log, keys: map[string]admission{}, addresses: map[netip.Addr]int{}, streams: map[string]map[*admitted]bool{}, renewals: map[string]*rate.Limiter{}, lookups: map[string]*rate.Limiter{}}
 }
 
 // know says that every Machine of the API has been set.
@@ -245,7 +245,7 @@ func (r *registry) check(ctx context.Context, leaf *x509.Certificate) (known boo
 		return true, nil
 	}
 	// The watch may be behind: whoever our authority has vouched for is looked up.
-	options := x509.VerifyOptions{Roots: r.trust().Pool, CurrentTime: r.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	options := x509.VerifyOptions{Roots: r.trust.Trust().Pool, CurrentTime: r.now(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if _, err := leaf.Verify(options); err != nil {
 		return false, nil
 	}

@@ -205,7 +205,7 @@ func TestRenewalThatIsOvertaken(t *testing.T) {
 	key := keyOf(leafOfAgent(t, a))
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
 	edit(r, m, func(m *v1alpha1.Machine) { m.Annotations[KeysAnnotation] = "another" })
-	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); grpcstatus.Code(err) != codes.Unauthenticated {
+	if err := p.machines.admit(context.Background(), "edge-1", "new", key, ""); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("another has joined: %v", err)
 	}
 	if err := reread(r, m); err != nil || m.Annotations[KeysAnnotation] != "another" {
@@ -214,7 +214,7 @@ func TestRenewalThatIsOvertaken(t *testing.T) {
 	if err := r.client.Delete(context.Background(), m); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.machine.admit(context.Background(), "edge-1", "new", key, ""); grpcstatus.Code(err) != codes.Unauthenticated {
+	if err := p.machines.admit(context.Background(), "edge-1", "new", key, ""); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Errorf("the machine is deleted: %v", err)
 	}
 	if err := reread(r, m); err == nil {
@@ -364,8 +364,7 @@ func TestDeletionOvertakesReading(t *testing.T) {
 			api := &oneMachine{machine: &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{
 				Name: "edge-1", ResourceVersion: "7", Annotations: map[string]string{KeysAnnotation: keyOf(leaf)},
 			}}}
-			r := newRegistry(api, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
-			r.trust = ca.Trust
+			r := newRegistry(api, alwaysLeads{}, ca, time.Now, slog.New(slog.DiscardHandler))
 			r.know()
 			reads := 0
 			api.read = func() {
@@ -388,7 +387,7 @@ func TestDeletionOvertakesReading(t *testing.T) {
 // TestAddressesOfMachinesAreExpected holds that a plane which has just begun knows from where machines may call: from
 // the addresses that are theirs in the API.
 func TestAddressesOfMachinesAreExpected(t *testing.T) {
-	r := newRegistry(nil, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
+	r := newRegistry(nil, alwaysLeads{}, nil, time.Now, slog.New(slog.DiscardHandler))
 	machine := func(version, spec, status string) *v1alpha1.Machine {
 		return &v1alpha1.Machine{
 			ObjectMeta: metav1.ObjectMeta{Name: "edge-1", ResourceVersion: version},
@@ -538,8 +537,7 @@ func TestStrangersUseUpNoRenewals(t *testing.T) {
 	}
 	questions := 0
 	api := &oneMachine{read: func() { questions++ }}
-	r := newRegistry(api, alwaysLeads{}, time.Now, slog.New(slog.DiscardHandler))
-	r.trust = ca.Trust
+	r := newRegistry(api, alwaysLeads{}, ca, time.Now, slog.New(slog.DiscardHandler))
 	r.know()
 	call := func(ctx context.Context) codes.Code {
 		_, err := r.unary(ctx, &agentv1.RenewRequest{}, nil, func(context.Context, any) (any, error) {

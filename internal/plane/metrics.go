@@ -2,8 +2,12 @@ package plane
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.dev/internal/plane/status"
+	"fairlead.dev/internal/snapshot"
 )
 
 const (
@@ -37,19 +41,64 @@ type metrics struct {
 	nextExpiry   prometheus.Gauge
 	expiry       *prometheus.GaugeVec // namespace, name
 	stapled      prometheus.Gauge
-	writes       *prometheus.CounterVec // kind, result
+	writes       *writeMetrics
 	writesQueued prometheus.GaugeFunc
 	writesAsked  prometheus.GaugeFunc
-	writeWait    prometheus.Histogram
-	writeTime    prometheus.Histogram
 	applied      prometheus.Histogram
 	sourceFaults prometheus.GaugeFunc
 }
 
+// human are the buckets of times that people notice: 5 ms to 41 s.
+var human = prometheus.ExponentialBuckets(0.005, 2, 14)
+
+// writeMetrics are those of status writes.
+type writeMetrics struct {
+	count *prometheus.CounterVec // kind, result
+	wait  prometheus.Histogram
+	time  prometheus.Histogram
+}
+
+var _ status.Meter = (*writeMetrics)(nil)
+
+func newWriteMetrics() *writeMetrics {
+	return &writeMetrics{
+		count: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
+		}, []string{"kind", "result"}),
+		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_wait_seconds", Help: "Time that a status waited to be written since it was due.", Buckets: human,
+		}),
+		time: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_write_seconds", Help: "Time that the API took for a status, with what a conflict cost.", Buckets: human,
+		}),
+	}
+}
+
+// Count implements status.Meter.
+func (m *writeMetrics) Count(kind string, o status.Outcome) {
+	m.count.WithLabelValues(kind, string(o)).Inc()
+}
+
+// Time implements status.Meter.
+func (m *writeMetrics) Time(waited, took time.Duration) {
+	m.wait.Observe(waited.Seconds())
+	m.time.Observe(took.Seconds())
+}
+
+// statusQueue is the status writer, as far as metrics read it.
+type statusQueue interface {
+	Pending() int
+	UnderWay() int
+}
+
+// kindTrouble has the kinds that the API does not answer for.
+type kindTrouble interface {
+	Trouble() map[snapshot.Kind]string
+}
+
 // newMetrics registers the metrics. A registry takes one plane.
-func newMetrics(r prometheus.Registerer, queued, asked, faults func() float64) (*metrics, error) {
+func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue, source kindTrouble) (*metrics, error) {
 	seconds := prometheus.ExponentialBuckets(0.00005, 4, 10) // 50 us to 13 s
-	human := prometheus.ExponentialBuckets(0.005, 2, 14)     // 5 ms to 41 s
 	m := &metrics{
 		leading: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "leading", Help: "1 while this plane leads and serves agents.",
@@ -124,35 +173,27 @@ func newMetrics(r prometheus.Registerer, queued, asked, faults func() float64) (
 		stapled: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates_stapled", Help: "Certificates that machines show with an OCSP response.",
 		}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
-		}, []string{"kind", "result"}),
+		writes: writes,
 		writesQueued: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_queued", Help: "Statuses that wait to be written.",
-		}, queued),
+		}, func() float64 { return float64(queue.Pending()) }),
 		writesAsked: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_under_way", Help: "Status writes that the API has not answered yet.",
-		}, asked),
-		writeWait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_wait_seconds", Help: "Time that a status waited to be written since it was due.", Buckets: human,
-		}),
-		writeTime: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_write_seconds", Help: "Time that the API took for a status, with what a conflict cost.", Buckets: human,
-		}),
+		}, func() float64 { return float64(queue.UnderWay()) }),
 		applied: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "applied_seconds",
 			Help: "Time from the publication of a revision until a machine that it concerns reports that it runs it; of each report the oldest counts.", Buckets: human,
 		}),
 		sourceFaults: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds that the API does not answer for at the moment.",
-		}, faults),
+		}, func() float64 { return float64(len(source.Trouble())) }),
 	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish, m.answer,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes, m.writesQueued, m.writesAsked, m.writeWait, m.writeTime, m.applied, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

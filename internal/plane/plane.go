@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -30,7 +29,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 	apisource "fairlead.dev/internal/source/api"
 	"fairlead.dev/internal/southbound"
-	"fairlead.dev/internal/staple"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
@@ -143,36 +141,43 @@ func (c Config) complete() (Config, error) {
 type Plane struct {
 	config  Config
 	started time.Time
-	client  client.Client
-	source  *apisource.Source
-	lease   *lease
-	keeper  *keeper
-	writer  *status.Writer
-	derived *derive.Writer
-	machine *registry
-	trust   *trust
-	pods    *pods // nil: none joins
-	views   *southbound.Views
-	metrics *metrics
-	server  *southbound.Server // set by Run, before the loop begins
 
-	// serving is the epoch in which agents are served, 0 while they are not.
-	serving atomic.Uint64
-	signals struct{ term, fleet, staples, turn chan struct{} }
-	calls   chan func(*loop) // of probes, and of who hands the loop something
+	// What wakes the loop: signals, changed keys, and functions that it runs.
+	signals   struct{ term, turn chan struct{} }
+	touched   changed[string]              // machines that changed at the server
+	stapled   changed[model.CertificateID] // certificates whose OCSP response changed
+	calls     calls                        // of probes, and of a caller that hands the loop something
+	questions chan func(*loop)             // of consoles
 
-	before    chan string      // address of the plane whose Lease this one took
-	questions chan func(*loop) // of consoles
+	// For consoles.
 	flowing   flowQueue
 	figured   singleflight.Group // while they are asked for figures
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
 
+	// The API, and leadership.
+	client  client.Client
+	source  *apisource.Source
+	pods    *pods // nil: none joins
+	before  predecessor
+	lease   *lease
+	serving atomic.Uint64 // the epoch in which agents are served; 0: they are not
+
+	// What the loop writes to.
+	views   *southbound.Views
+	writer  *status.Writer
+	derived *derive.Writer
+	metrics *metrics
 	staples staples
-	stapled stapled
+	keeper  *keeper
+
+	// What machines connect to. Run sets them as soon as the API has given the agents' authorities,
+	// before anything that uses them begins.
+	machines *registry
+	server   *southbound.Server
+	trust    *trust
 
 	mu      sync.Mutex
-	touched map[string]bool // machines that changed at the server
 	address net.Addr
 	running bool
 }
@@ -183,17 +188,12 @@ func New(c Config) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plane{config: c, started: c.Now(), views: southbound.NewViews(), touched: map[string]bool{}}
-	p.calls, p.questions, p.flowing = make(chan func(*loop)), make(chan func(*loop)), newFlowQueue()
-	p.before = make(chan string, 1)
-	p.signals.term, p.signals.fleet = make(chan struct{}, 1), make(chan struct{}, 1)
-	p.signals.staples, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
-	if c.OCSPStapling {
-		p.staples.keeper = staple.New(staple.Config{Log: c.Log, Now: c.Now, HTTP: c.responders, Changed: func(id model.CertificateID) {
-			p.stapled.note(id)
-			signal(p.signals.staples)
-		}})
+	p := &Plane{
+		config: c, started: c.Now(), views: southbound.NewViews(),
+		touched: newChanged[string](), stapled: newChanged[model.CertificateID](),
+		calls: make(calls), questions: make(chan func(*loop)), flowing: newFlowQueue(), before: newPredecessor(),
 	}
+	p.signals.term, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
 	if p.client, err = apisource.NewClient(c.REST); err != nil {
 		return nil, err
 	}
@@ -203,33 +203,21 @@ func New(c Config) (*Plane, error) {
 	if p.pods, err = newPods(c.REST, c.Agents); err != nil {
 		return nil, err
 	}
-	p.metrics, err = newMetrics(c.Registerer,
-		func() float64 { return float64(p.writer.Pending()) },
-		func() float64 { return float64(p.writer.UnderWay()) },
-		func() float64 { return float64(len(p.source.Trouble())) })
-	if err != nil {
-		return nil, err
-	}
-	p.writer = status.NewWriter(p.client, c.StatusRate, c.Log, c.statusNow, c.Random, func(kind string, o status.Outcome) {
-		p.metrics.writes.WithLabelValues(kind, string(o)).Inc()
-	})
-	p.writer.Timed = func(waited, took time.Duration) {
-		p.metrics.writeWait.Observe(waited.Seconds())
-		p.metrics.writeTime.Observe(took.Seconds())
-	}
-	p.writer.After = c.statusAfter
-	p.derived = derive.NewWriter(p.client, derivedRate, &corev1.ServiceAccount{}, &corev1.ConfigMap{})
-	var v vault = &fileVault{path: c.HistoryFile, may: c.MayWrite}
-	if c.HistoryFile == "" {
-		v = newSecretVault(p.client, func() *metav1.OwnerReference { return p.lease.owner })
-	}
-	p.keeper = newKeeper(v, c.Log, p.adopt)
-	p.machine = newRegistry(p.client, leader{p}, c.Now, c.Log)
-	p.trust = newTrust(p)
+	// Each of these is given only what is above it.
 	p.lease = &lease{
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, log: c.Log,
-		changed: func() { signal(p.signals.term) }, took: p.took,
+		changed: func() { signal(p.signals.term) }, took: p.before.note,
 	}
+	writes := newWriteMetrics()
+	p.writer = status.NewWriter(status.Config{
+		Client: p.client, Rate: c.StatusRate, Log: c.Log, Now: c.statusNow, After: c.statusAfter, Random: c.Random, Meter: writes,
+	})
+	p.derived = derive.NewWriter(p.client, derivedRate, &corev1.ServiceAccount{}, &corev1.ConfigMap{})
+	if p.metrics, err = newMetrics(c.Registerer, writes, p.writer, p.source); err != nil {
+		return nil, err
+	}
+	p.staples = newStaples(c, p.stapled.note)
+	p.keeper = newKeeper(newVault(c, p.client, p.lease), c.Log, p.calls.adopt)
 	return p, nil
 }
 
@@ -264,10 +252,12 @@ func (p *Plane) Run(ctx context.Context) error {
 	if p.config.Translate.GatewayAPIVersion == "" {
 		p.config.Translate.GatewayAPIVersion = gatewayAPIVersion(ctx, c.REST)
 	}
+	leader := leader{p.lease, &p.serving}
+	p.machines = newRegistry(p.client, leader, authority, c.Now, c.Log)
 	config := southbound.Config{
-		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader{p},
-		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machine.counts, Joined: p.machine.another,
-		Expected: p.machine.expects, Succeeded: p.lease.succeeded,
+		Views: p.views, Authority: authority, Tokens: tokens{p.client, c.Now}, Leader: leader,
+		Now: c.Now, Log: c.Log, TTL: c.TTL, Endpoints: p.agentWays, Known: p.machines.counts, Joined: p.machines.another,
+		Expected: p.machines.expects, Succeeded: p.lease.succeeded,
 	}
 	if p.pods != nil {
 		config.Accounts = p.pods
@@ -276,9 +266,12 @@ func (p *Plane) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	p.server.Watch(p.touch)
-	p.trust.authorities, p.machine.trust = authority, authority.Trust
-	g := grpc.NewServer(append(p.server.Options(), grpc.ChainUnaryInterceptor(p.machine.unary), grpc.ChainStreamInterceptor(p.machine.stream))...)
+	p.server.Watch(p.touched.note)
+	p.trust = newTrust(trustConfig{
+		client: p.client, authorities: authority, lease: p.lease, serving: &p.serving, machines: p.machines, server: p.server,
+		read: p.signals.term, identity: c.Identity, now: c.Now, log: c.Log,
+	})
+	g := grpc.NewServer(append(p.server.Options(), grpc.ChainUnaryInterceptor(p.machines.unary), grpc.ChainStreamInterceptor(p.machines.stream))...)
 	p.server.Register(g)
 
 	all, work := errgroup.WithContext(ctx)
@@ -295,8 +288,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.source.Run(work); return nil })
 	told := status.NewTeller(work, p.client)
 	defer told.Stop()
-	p.writer.Tell = told.Tell
-	all.Go(func() error { p.writer.Run(work); return nil })
+	all.Go(func() error { p.writer.Run(work, told.Tell); return nil })
 	all.Go(func() error { p.derived.Run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })
 	all.Go(func() error { p.keeper.write(work); return nil })
@@ -409,11 +401,14 @@ func (p *Plane) AgentAddress() net.Addr {
 	return p.address
 }
 
+// calls are functions for the loop to run.
+type calls chan func(*loop)
+
 // adopt hands the loop steps of planes before this one.
-func (p *Plane) adopt(ctx context.Context, a history.Adoption) error {
+func (c calls) adopt(ctx context.Context, a history.Adoption) error {
 	done := make(chan error, 1)
 	select {
-	case p.calls <- func(l *loop) { done <- l.adopt(a) }:
+	case c <- func(l *loop) { done <- l.adopt(a) }:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -481,19 +476,22 @@ func (p *Plane) Standby() error {
 func (p *Plane) Missing() []snapshot.Kind { return p.source.Missing() }
 
 // leader is what the machines' server sees of the election.
-type leader struct{ plane *Plane }
+type leader struct {
+	lease   *lease
+	serving *atomic.Uint64
+}
 
 var _ southbound.Leader = leader{}
 
 // Leading is true once everything is published in the epoch.
 func (l leader) Leading() (uint64, bool) {
-	epoch := l.plane.serving.Load()
+	epoch := l.serving.Load()
 	return epoch, epoch > 0
 }
 
 // Address is the leader's, unless that is this plane, which is not ready then.
 func (l leader) Address() string {
-	if t := l.plane.lease.current(); !t.Held {
+	if t := l.lease.current(); !t.Held {
 		return t.Leader
 	}
 	return ""
@@ -501,5 +499,5 @@ func (l leader) Address() string {
 
 // Exceed raises the epoch; the loop publishes in it.
 func (l leader) Exceed(ctx context.Context, epoch uint64) error {
-	return l.plane.lease.exceed(ctx, epoch)
+	return l.lease.exceed(ctx, epoch)
 }

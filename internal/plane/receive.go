@@ -43,7 +43,7 @@ func (l *loop) receive(b snapshot.Batch) []snapshot.Key {
 		return nil
 	}
 	l.synced = true
-	l.plane.machine.know()
+	l.plane.machines.know()
 	l.snapshot.Now = l.plane.config.Now().UTC().Truncate(validityBeat)
 	l.followOwn()
 	keys, l.backlog = append(l.backlog, snapshot.Key{Kind: snapshot.KindTime}, snapshot.Key{Kind: snapshot.KindOwn}), nil
@@ -64,7 +64,7 @@ func (l *loop) set(c snapshot.Change) snapshot.Key {
 	}
 	if c.Key.Kind == snapshot.KindMachine {
 		m, _ := c.Object.(*v1alpha1.Machine)
-		l.plane.machine.set(c.Key.Name.Name, m)
+		l.plane.machines.set(c.Key.Name.Name, m)
 	}
 	return c.Key
 }

@@ -329,8 +329,7 @@ func TestForgottenRotation(t *testing.T) {
 		return ca
 	}
 	clock := &clock{}
-	look := newTrust(&Plane{config: Config{Identity: "one", Now: clock.Now}})
-	look.authorities = southbound.NewAuthorities(authority(), authority())
+	look := newTrust(trustConfig{identity: "one", now: clock.Now, authorities: southbound.NewAuthorities(authority(), authority())})
 	if p := look.problems(); len(p) > 0 {
 		t.Errorf("at the beginning: %v", p)
 	}
@@ -350,8 +349,7 @@ func TestAuthoritiesStayWhereTheSecretDoesNot(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	p := r.plane("one").awaitReady()
-	look := newTrust(p.Plane)
-	look.authorities = p.trust.authorities
+	look := newTrust(p.trust.trustConfig)
 	if _, err := RotateAuthority(ctx, r.client, time.Now); err != nil || !look.follow(ctx) {
 		t.Fatal("no rotation is under way: ", err)
 	}

@@ -1,8 +1,6 @@
 package plane
 
 import (
-	"sync"
-
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/staple"
@@ -11,6 +9,15 @@ import (
 // staples are the OCSP responses of the certificates that machines show. The zero value has
 // none.
 type staples struct{ keeper *staple.Keeper }
+
+// newStaples asks responders if the plane is told to. It calls changed with each certificate whose
+// response is another.
+func newStaples(c Config, changed func(model.CertificateID)) staples {
+	if !c.OCSPStapling {
+		return staples{}
+	}
+	return staples{staple.New(staple.Config{Log: c.Log, Now: c.Now, HTTP: c.responders, Changed: changed})}
+}
 
 func (s staples) about(id model.CertificateID) staple.Report {
 	if s.keeper == nil {
@@ -63,27 +70,4 @@ func (s staples) problem(p model.Problem, c *model.Certificate) (model.Problem, 
 		return p, false
 	}
 	return p, true
-}
-
-// stapled are the certificates whose response changed since the loop last looked.
-type stapled struct {
-	mu  sync.Mutex
-	ids map[model.CertificateID]bool
-}
-
-func (s *stapled) note(id model.CertificateID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ids == nil {
-		s.ids = map[model.CertificateID]bool{}
-	}
-	s.ids[id] = true
-}
-
-func (s *stapled) receive() map[model.CertificateID]bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	ids := s.ids
-	s.ids = nil
-	return ids
 }

@@ -31,14 +31,19 @@ func (p *Plane) succeed(ctx context.Context) {
 	}
 }
 
-// took notes the plane to tell, the last one if there are several.
-func (p *Plane) took(address string) {
+// predecessor has the address of the plane whose Lease this one took, until that plane is told.
+type predecessor chan string
+
+func newPredecessor() predecessor { return make(predecessor, 1) }
+
+// note notes the plane to tell, the last one if there are several.
+func (p predecessor) note(address string) {
 	select {
-	case <-p.before:
+	case <-p:
 	default:
 	}
 	select {
-	case p.before <- address:
+	case p <- address:
 	default: // another one was noted just now
 	}
 }

@@ -280,7 +280,7 @@ func TestMadeUpTokensCostLittle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	machines := newRegistry(api, alwaysLeads{}, now, log)
+	machines := newRegistry(api, alwaysLeads{}, ca, now, log)
 	machines.know()
 	join := func(from string, token southbound.Token) error {
 		at := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))

@@ -3,7 +3,9 @@ package plane
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -30,20 +32,33 @@ const (
 // trust follows the Secret of the agents' authorities, which is changed from the command line, and
 // notes at the Machines how far a rotation has come. What it cannot read changes nothing.
 type trust struct {
-	plane       *Plane
-	authorities *southbound.Authorities // set before anything is served
-	look        chan struct{}           // gets a token when somebody waits for a look
-	changed     chan struct{}           // gets one when the authorities are others
-	unread      string                  // why the Secret could not be used, as last logged; of run alone
-	unnoted     string                  // the same of the Machines
+	trustConfig
+	look    chan struct{} // gets a token when somebody waits for a look
+	changed chan struct{} // gets one when the authorities are others
+	unread  string        // why the Secret could not be used, as last logged; of run alone
+	unnoted string        // the same of the Machines
 
 	mu     sync.Mutex
 	wanted uint64 // the last epoch that somebody asked for
-	read   uint64 // the last epoch since whose begin the Secret was read
+	known  uint64 // the last epoch since whose begin the Secret was read
 }
 
-func newTrust(p *Plane) *trust {
-	return &trust{plane: p, look: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
+// trustConfig is what a trust uses of its plane. All are required.
+type trustConfig struct {
+	client      client.Client
+	authorities *southbound.Authorities
+	lease       *lease
+	serving     *atomic.Uint64 // the epoch in which agents are served
+	machines    *registry
+	server      *southbound.Server
+	read        chan<- struct{} // gets a token when the authorities were read for an epoch
+	identity    string
+	now         func() time.Time
+	log         *slog.Logger
+}
+
+func newTrust(c trustConfig) *trust {
+	return &trust{trustConfig: c, look: make(chan struct{}, 1), changed: make(chan struct{}, 1)}
 }
 
 // askFor says whether the authorities were read since this plane has led in an epoch: the leader
@@ -52,7 +67,7 @@ func newTrust(p *Plane) *trust {
 func (t *trust) askFor(epoch uint64) (read bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.read >= epoch {
+	if t.known >= epoch {
 		return true
 	}
 	t.wanted = max(t.wanted, epoch)
@@ -77,11 +92,11 @@ func (t *trust) run(ctx context.Context) {
 			continue
 		}
 		t.mu.Lock()
-		news := wanted > t.read
-		t.read = max(t.read, wanted)
+		news := wanted > t.known
+		t.known = max(t.known, wanted)
 		t.mu.Unlock()
 		if news {
-			signal(t.plane.signals.term)
+			signal(t.read)
 		}
 		t.note(ctx)
 	}
@@ -91,17 +106,16 @@ func (t *trust) run(ctx context.Context) {
 // authorities stay as they were: machines go on, and a person has to mend it. Where it is gone, a
 // plane that leads stores it again.
 func (t *trust) follow(ctx context.Context) bool {
-	p := t.plane
 	ctx, cancel := context.WithTimeout(ctx, followTime)
 	defer cancel()
-	secret, err := authoritySecret(ctx, p.client)
+	secret, err := authoritySecret(ctx, t.client)
 	if err != nil && !apierrors.IsNotFound(err) {
 		if apierrors.IsForbidden(err) { // of an API that is away others tell
 			t.unread = t.say(t.unread, "the agents' authorities cannot be read, and a plane that does not know them does not begin to serve", err)
 		}
 		return false
 	}
-	if err != nil && p.lease.current().Renewing {
+	if err != nil && t.lease.current().Renewing {
 		if err = t.store(ctx); err == nil {
 			return true
 		}
@@ -114,8 +128,8 @@ func (t *trust) follow(ctx context.Context) bool {
 		return true
 	}
 	if t.authorities.Set(shown, next) {
-		p.config.Log.Info("the agents' authorities have changed", "shown", shown.Pin(), "next", t.authorities.Next())
-		p.server.TrustChanged()
+		t.log.Info("the agents' authorities have changed", "shown", shown.Pin(), "next", t.authorities.Next())
+		t.server.TrustChanged()
 		signal(t.changed)
 	}
 	return true
@@ -124,7 +138,6 @@ func (t *trust) follow(ctx context.Context) bool {
 // store makes the Secret again that is gone, with what this plane knows: whoever made another
 // authority in its place would put out every machine.
 func (t *trust) store(ctx context.Context) error {
-	p := t.plane
 	shown, next, err := t.authorities.Bytes()
 	if err != nil {
 		return err
@@ -133,24 +146,23 @@ func (t *trust) store(ctx context.Context) error {
 	if next != nil {
 		secret.Data[nextField] = next
 	}
-	secret.OwnerReferences, _ = derive.Owned(nil, p.lease.owner)
+	secret.OwnerReferences, _ = derive.Owned(nil, t.lease.ownerReference())
 	key := client.ObjectKeyFromObject(secret).String()
-	if err := p.client.Create(ctx, secret); err != nil {
+	if err := t.client.Create(ctx, secret); err != nil {
 		return fmt.Errorf("secret %s is gone, and cannot be stored again: %w", key, err)
 	}
-	p.config.Log.Warn("the Secret of the agents' authorities was deleted; it is stored again", "secret", key)
+	t.log.Warn("the Secret of the agents' authorities was deleted; it is stored again", "secret", key)
 	return nil
 }
 
 // parse reads the fields of the Secret. One that this plane does not show yet must be good by its
 // clock: it would sign what nobody takes.
 func (t *trust) parse(data map[string][]byte) (shown, next *southbound.CA, err error) {
-	now := t.plane.config.Now
-	if shown, next, err = parseAuthorities(data, now); err != nil {
+	if shown, next, err = parseAuthorities(data, t.now); err != nil {
 		return nil, nil, err
 	}
-	if err = checkGood(nextField, next, now()); err == nil && shown.Pin() != t.authorities.Pin() {
-		err = checkGood(authorityField, shown, now())
+	if err = checkGood(nextField, next, t.now()); err == nil && shown.Pin() != t.authorities.Pin() {
+		err = checkGood(authorityField, shown, t.now())
 	}
 	return shown, next, err
 }
@@ -161,7 +173,7 @@ func (t *trust) say(said, what string, err error) string {
 		return ""
 	}
 	if err.Error() != said {
-		t.plane.config.Log.Error("trouble with the agents' authorities", "what", what, "error", err)
+		t.log.Error("trouble with the agents' authorities", "what", what, "error", err)
 	}
 	return err.Error()
 }
@@ -172,18 +184,17 @@ func (t *trust) say(said, what string, err error) string {
 func (t *trust) note(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, followTime)
 	defer cancel()
-	p := t.plane
-	if p.serving.Load() == 0 || !p.lease.current().Renewing {
+	if t.serving.Load() == 0 || !t.lease.current().Renewing {
 		return
 	}
 	next, written := t.authorities.Next(), 0
 	var err error
-	for name, issuer := range p.server.Issuers() {
-		noted, known := p.machine.noted(name)
+	for name, issuer := range t.server.Issuers() {
+		noted, known := t.machines.noted(name)
 		if !known || noted == issuer || noted == "" && issuer != next {
 			continue
 		}
-		if err = p.machine.note(ctx, name, issuer); err != nil {
+		if err = t.machines.note(ctx, name, issuer); err != nil {
 			break
 		}
 		if written++; written == noteAtOnce {
@@ -198,12 +209,12 @@ func (t *trust) note(ctx context.Context) {
 // problems is a rotation that somebody has forgotten: no certificate of before it is good any more,
 // and the authority of before still is.
 func (t *trust) problems() []model.Problem {
-	since, c := t.authorities.RotatingSince(), t.plane.config
-	if since.IsZero() || c.Now().Sub(since) <= southbound.MachineLife {
+	since := t.authorities.RotatingSince()
+	if since.IsZero() || t.now().Sub(since) <= southbound.MachineLife {
 		return nil
 	}
 	return []model.Problem{{
-		Severity: model.SeverityWarning, Subject: "Plane " + c.Identity, Reason: "RotationNotEnded",
+		Severity: model.SeverityWarning, Subject: "Plane " + t.identity, Reason: "RotationNotEnded",
 		Message: fmt.Sprintf("a rotation of the agents' authority has been under way since %s, and the authority of before is still trusted: 'fairlead authority retire' ends that", since.UTC().Format(time.RFC3339)),
 	}}
 }

@@ -94,7 +94,7 @@ const (
 // leaves is older than a whole series of the leader's, and goes by tidy.
 type secretVault struct {
 	client client.Client
-	owner  func() *metav1.OwnerReference
+	owner  owner
 	part   int // how large one may be, bytes
 	most   int
 
@@ -122,7 +122,20 @@ func parseSeries(text string) (series, error) {
 	return series{e, n}, err
 }
 
-func newSecretVault(c client.Client, owner func() *metav1.OwnerReference) *secretVault {
+// owner gives the owner of Secrets; nil: none.
+type owner interface {
+	ownerReference() *metav1.OwnerReference
+}
+
+// newVault is the vault of a plane: its file, or Secrets.
+func newVault(c Config, api client.Client, o owner) vault {
+	if c.HistoryFile != "" {
+		return &fileVault{path: c.HistoryFile, may: c.MayWrite}
+	}
+	return newSecretVault(api, o)
+}
+
+func newSecretVault(c client.Client, owner owner) *secretVault {
 	return &secretVault{client: c, owner: owner, part: secretVaultPart, most: secretVaultBytes}
 }
 
@@ -258,7 +271,7 @@ func (v *secretVault) secret(number int, data []byte) *corev1.Secret {
 		Type: HistorySecretType,
 		Data: map[string][]byte{historyField: data},
 	}
-	s.OwnerReferences, _ = derive.Owned(nil, v.owner())
+	s.OwnerReferences, _ = derive.Owned(nil, v.owner.ownerReference())
 	return s
 }
 

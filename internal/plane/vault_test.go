@@ -52,13 +52,13 @@ func TestHistoryInSecretsThatOthersTouch(t *testing.T) {
 	}
 	inSecrets := func(epoch uint64) *life {
 		l := begin(t, filepath.Join(t.TempDir(), "none"), 0, time.Unix(1000, 0), hosts{})
-		l.epoch, l.keeper.vault = epoch, newSecretVault(r.client, func() *metav1.OwnerReference { return nil })
+		l.epoch, l.keeper.vault = epoch, newSecretVault(r.client, ownedBy{})
 		l.keeper.lead(epoch)
 		return l
 	}
 	kept := func() int {
 		t.Helper()
-		records, err := newSecretVault(r.client, nil).load(t.Context())
+		records, err := newSecretVault(r.client, ownedBy{}).load(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +150,7 @@ func TestUnfinishedRevisionsAreRemoved(t *testing.T) {
 	}
 	vault := func() (*secretVault, *cutShort) {
 		c := &cutShort{Client: r.client}
-		v := newSecretVault(c, func() *metav1.OwnerReference { return nil })
+		v := newSecretVault(c, ownedBy{})
 		v.part = 64
 		return v, c
 	}
@@ -216,7 +216,7 @@ func TestALeaderTidiesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := begin(t, filepath.Join(t.TempDir(), "none"), 0, time.Unix(1000, 0), hosts{})
-	owner := func() *metav1.OwnerReference { return nil }
+	owner := ownedBy{}
 	l.epoch, l.keeper.vault, l.keeper.tidies = 2, newSecretVault(r.client, owner), 10*time.Millisecond
 	l.keeper.lead(2)
 	if err := l.settled(); err != nil {
@@ -305,3 +305,8 @@ func text(err error) string {
 	}
 	return err.Error()
 }
+
+// ownedBy is the owner of a vault's Secrets.
+type ownedBy struct{ reference *metav1.OwnerReference }
+
+func (o ownedBy) ownerReference() *metav1.OwnerReference { return o.reference }

@@ -71,7 +71,7 @@ func (u untypedStatus) Update(_ context.Context, o client.Object, _ ...client.Su
 // into its type.
 func TestStatusOfUnreadableObjects(t *testing.T) {
 	api := &untypedAPI{}
-	w := &Writer{client: api, now: time.Now, Tell: func(client.Object, client.Object) {}}
+	w := &Writer{client: api, now: time.Now}
 	o := &contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app", ResourceVersion: "7", Annotations: map[string]string{snapshot.Unreadable: "spec.routes", "a": "b"}}}
 	a, err := w.update(context.Background(), Write{
 		Object: model.Object{Kind: "IngressRoute", Namespace: "team", Name: "app"}, Live: o,

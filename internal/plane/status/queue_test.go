@@ -35,7 +35,10 @@ func newWriterSim(t *testing.T, perSecond float64) *writerSim {
 
 // restart begins with a writer that remembers nothing.
 func (s *writerSim) restart(perSecond float64) {
-	s.Writer = NewWriter(s.api, perSecond, slog.New(slog.DiscardHandler), func() time.Time { return s.at }, rand.New(rand.NewPCG(1, 1)), func(string, Outcome) {})
+	s.Writer = NewWriter(Config{
+		Client: s.api, Rate: perSecond, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return s.at }, After: Timer,
+		Random: rand.New(rand.NewPCG(1, 1)), Meter: &outcomes{},
+	})
 	s.Enable(s.ctx)
 }
 
@@ -46,7 +49,7 @@ func (s *writerSim) drain() time.Duration {
 		if !ok {
 			return wait
 		}
-		s.write(s.ctx, term, turn)
+		s.write(s.ctx, term, turn, tellNobody)
 	}
 }
 

@@ -71,12 +71,10 @@ type Writer struct {
 	client client.Client
 	log    *slog.Logger
 	now    func() time.Time
-	After  func(time.Duration) (elapsed <-chan time.Time, stop func())
+	after  func(time.Duration) (elapsed <-chan time.Time, stop func())
 	random func() float64
-	count  func(kind string, o Outcome)
-	Timed  func(waited, took time.Duration)  // of a status: for its turn, and by the API
-	Tell   func(before, after client.Object) // what was written, for Events
-	wake   chan struct{}                     // something was offered or finished
+	meter  Meter
+	wake   chan struct{} // something was offered or finished
 
 	mu      sync.Mutex
 	enabled context.Context // of the term that may write; nil while there is none
@@ -86,19 +84,37 @@ type Writer struct {
 	bare    map[string]bool // kinds that are said to have no subresource for their status
 }
 
-// NewWriter is a writer that is not enabled. count counts outcomes by kind.
-func NewWriter(c client.Client, perSecond float64, log *slog.Logger, now func() time.Time, random *rand.Rand, count func(string, Outcome)) *Writer {
+// Meter measures writes. Its methods are called by several goroutines.
+type Meter interface {
+	// Count counts an outcome of a write to an object of a kind.
+	Count(kind string, o Outcome)
+	// Time takes how long a status waited for its turn, and how long the API took for it.
+	Time(waited, took time.Duration)
+}
+
+// Config is what a Writer is told. All are required.
+type Config struct {
+	Client client.Client
+	Rate   float64 // writes a second, at most
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  func(time.Duration) (elapsed <-chan time.Time, stop func()) // Timer, but in tests
+	Random *rand.Rand
+	Meter  Meter
+}
+
+// NewWriter is a writer that is not enabled.
+func NewWriter(c Config) *Writer {
 	var mu sync.Mutex
 	return &Writer{
-		client: c, log: log, now: now, count: count, Timed: func(time.Duration, time.Duration) {}, Tell: func(client.Object, client.Object) {},
-		After: Timer,
+		client: c.Client, log: c.Log, now: c.Now, after: c.After, meter: c.Meter,
 		random: func() float64 {
 			mu.Lock()
 			defer mu.Unlock()
-			return random.Float64()
+			return c.Random.Float64()
 		},
 		wake:  make(chan struct{}, 1),
-		queue: newQueue(perSecond),
+		queue: newQueue(c.Rate),
 		bare:  map[string]bool{},
 	}
 }
@@ -109,8 +125,8 @@ func Timer(d time.Duration) (elapsed <-chan time.Time, stop func()) {
 	return t.C, func() { t.Stop() }
 }
 
-// Run writes until ctx is done.
-func (w *Writer) Run(ctx context.Context) {
+// Run writes until ctx is done, and tells of each object that was written, as it was and as it is.
+func (w *Writer) Run(ctx context.Context, tell func(before, after client.Object)) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	free := make(chan struct{}, statusWorkers)
@@ -125,7 +141,7 @@ func (w *Writer) Run(ctx context.Context) {
 			return
 		}
 		workers.Go(func() {
-			w.write(ctx, term, t)
+			w.write(ctx, term, t, tell)
 			<-free
 		})
 	}
@@ -141,7 +157,7 @@ func (w *Writer) await(ctx context.Context) (turn, context.Context, bool) {
 		var elapsed <-chan time.Time
 		stop := func() {}
 		if wait >= 0 {
-			elapsed, stop = w.After(wait)
+			elapsed, stop = w.after(wait)
 		}
 		select {
 		case <-w.wake:
@@ -226,16 +242,19 @@ func (w *Writer) Pending() int {
 	return w.queue.pending
 }
 
-func (w *Writer) write(ctx, term context.Context, t turn) {
+func (w *Writer) write(ctx, term context.Context, t turn, tell func(before, after client.Object)) {
 	ctx, cancel := context.WithTimeout(ctx, WriteTimeout)
 	defer cancel()
 	defer context.AfterFunc(term, cancel)()
 	w.begin(1)
 	began := w.now()
 	a, err := w.update(ctx, t.Write)
-	w.Timed(t.waited, w.now().Sub(began))
+	w.meter.Time(t.waited, w.now().Sub(began))
 	w.begin(-1)
-	w.count(t.Object.Kind, a.outcome)
+	w.meter.Count(t.Object.Kind, a.outcome)
+	if a.outcome == outcomeWritten {
+		tell(a.base, a.next)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.enabled != term || term.Err() != nil {
@@ -309,7 +328,6 @@ func (w *Writer) update(ctx context.Context, s Write) (attempt, error) {
 		switch {
 		case err == nil:
 			a.outcome, a.result = outcomeWritten, a.next
-			w.Tell(a.base, a.next)
 			return a, nil
 		case apierrors.IsNotFound(err):
 			if w.there(ctx, a.base) {
@@ -335,7 +353,7 @@ func (w *Writer) update(ctx context.Context, s Write) (attempt, error) {
 		if unreadable(a.base) {
 			return a, nil // the watch brings what is there now
 		}
-		w.count(s.Object.Kind, outcomeConflict)
+		w.meter.Count(s.Object.Kind, outcomeConflict)
 		w.charge()
 		fresh := empty(a.base)
 		if err := w.client.Get(ctx, client.ObjectKeyFromObject(a.base), fresh); err != nil {

@@ -113,36 +113,51 @@ func (m *memoryAPI) with(f func()) {
 
 type writerRig struct {
 	*Writer
+	outcomes
 	api    *memoryAPI
 	cancel context.CancelFunc // of the term
+}
 
+// outcomes is a Meter that keeps what it counts.
+type outcomes struct {
 	mu     sync.Mutex
 	counts map[Outcome]int
 }
 
+func (m *outcomes) Count(_ string, o Outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.counts == nil {
+		m.counts = map[Outcome]int{}
+	}
+	m.counts[o]++
+}
+
+func (m *outcomes) Time(time.Duration, time.Duration) {}
+
+func (m *outcomes) count(o Outcome) int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counts[o]
+}
+
+func tellNobody(client.Object, client.Object) {}
+
 func newWriterRig(t *testing.T) *writerRig {
 	t.Helper()
-	r := &writerRig{api: &memoryAPI{objects: map[string]*v1alpha1.Machine{}}, counts: map[Outcome]int{}}
-	r.Writer = NewWriter(r.api, 1000, slog.New(slog.DiscardHandler), time.Now, rand.New(rand.NewPCG(1, 1)), func(_ string, o Outcome) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.counts[o]++
+	r := &writerRig{api: &memoryAPI{objects: map[string]*v1alpha1.Machine{}}}
+	r.Writer = NewWriter(Config{
+		Client: r.api, Rate: 1000, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: Timer, Random: rand.New(rand.NewPCG(1, 1)), Meter: r,
 	})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { r.Run(ctx); close(done) }()
+	go func() { r.Run(ctx, tellNobody); close(done) }()
 	t.Cleanup(func() { stop(); <-done })
 	term, cancel := context.WithCancel(ctx)
 	r.cancel = cancel
 	t.Cleanup(cancel)
 	r.Enable(term)
 	return r
-}
-
-func (r *writerRig) count(o Outcome) int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.counts[o]
 }
 
 // showing is a status that says an agent version.
