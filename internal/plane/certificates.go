@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
@@ -81,6 +82,30 @@ func (c *certificates) apply(ch translate.Changes) {
 			c.users[id][k] = true
 		}
 	}
+}
+
+// restapled are those of the certificates whose response is not the one that they have.
+func (c *certificates) restapled(ids map[model.CertificateID]bool) map[model.CertificateID]*model.Certificate {
+	changed := map[model.CertificateID]*model.Certificate{}
+	for id := range ids {
+		if k := c.known[id]; k != nil && !bytes.Equal(k.OCSP, c.staples.current(k)) {
+			changed[id] = k
+		}
+	}
+	return changed
+}
+
+// awaitStaples says that a certificate must be shown with a response whose responder was not asked yet.
+func (c *certificates) awaitStaples() bool {
+	if !c.staples.enabled() {
+		return false
+	}
+	for id, k := range c.known {
+		if k.MustStaple && len(k.OCSP) == 0 && !c.staples.about(id).Asked {
+			return true
+		}
+	}
+	return false
 }
 
 func certificateState(c *model.Certificate, now time.Time) string {

@@ -57,7 +57,7 @@ func (l *loop) judgeHealth() map[model.ViewID][]delta.Change {
 	}
 	for u := range users {
 		if u.Group == "" {
-			l.frontends.stale[u.Frontend] = true
+			l.frontends.markOne(u.Frontend)
 		}
 	}
 	return l.catalog.HealthChanged(users)

@@ -17,10 +17,11 @@
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,
 //	certificates, askflows, ask
-//	handover, frontend, checkers,  what load balancers are sent: frontends and backends, checkers,
+//	frontend, checkers, handover,  what load balancers are sent: frontends and backends, checkers,
 //	network, newcomers, leaving,   VIPs and peers, the order in which machines come to a VIP and leave
-//	neighbours, frontendstatus,    it, the machines that know each other; the type of a machine, and
-//	fleet, holding                 its addresses
+//	frontendstatus, fleet,         it; the type of a machine, and its addresses; the published
+//	holding, frontends,            frontends, and the machines that know each other
+//	neighbours
 //	staples, send, hearing,        the basis of the files above: OCSP responses, publishing, the
 //	objects, metrics               reports of machines, objects of the snapshot
 //	infrastructure, gatewayapi     objects that represent Gateways; the version of Gateway API

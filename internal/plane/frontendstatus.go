@@ -220,7 +220,7 @@ func (l *loop) failing(keys ...model.FrontendKey) string {
 // healthVotes are the votes on a backend for people, sorted by machine.
 func (l *loop) healthVotes(key model.FrontendKey, b model.FrontendBackend) []model.HealthSaid {
 	votes := l.health.Votes(health.User{Frontend: key}, b.Address)
-	if !l.frontends.away[b.Machine] || b.Proxy(key) || b.Health == model.Healthy {
+	if !l.frontends.isAway(b.Machine) || b.Proxy(key) || b.Health == model.Healthy {
 		return votes
 	}
 	at := slices.IndexFunc(votes, func(v model.HealthSaid) bool { return v.Machine == "" || v.Machine >= b.Machine })

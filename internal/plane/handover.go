@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/placement"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/wire"
@@ -73,6 +74,22 @@ func (h *handover) drop(k model.VIPKey) {
 		delete(h.kept, k.Address)
 	}
 }
+
+// uses are the listeners of the VIPs that machines keep.
+func (h *handover) uses(n *network) map[placement.ListenerAt]bool {
+	uses := map[placement.ListenerAt]bool{}
+	for address, kept := range h.kept {
+		for machine := range kept.machines {
+			for _, id := range n.listeners(model.VIPKey{Machine: machine, Address: address}) {
+				uses[placement.ListenerAt{Machine: machine, Listener: id}] = true
+			}
+		}
+	}
+	return uses
+}
+
+// isCordoned says that a machine is cordoned and not told yet.
+func (h *handover) isCordoned(machine string) bool { return h.cordons[machine] != nil }
 
 // heirs says which of the machines that are to announce a VIP are waited for.
 type heirs int
@@ -289,8 +306,7 @@ func (l *loop) releaseVIPs(update *southbound.Update) {
 			}
 			over = true
 			h.drop(k)
-			delete(l.network.vips, k)
-			l.network.stale[k] = true
+			l.network.remove(k)
 		}
 		if over {
 			ch := translate.Changes{Frontends: map[model.FrontendKey]*model.Frontend{}}
@@ -319,7 +335,7 @@ func (l *loop) releaseVIPs(update *southbound.Update) {
 			late.add(k)
 		}
 		delete(h.cordons, name)
-		l.frontends.mark(l.frontends.byProxy[name]) // its proxy drains now, if it did not before
+		l.frontends.markProxy(name) // its proxy drains now, if it did not before
 		if m := l.machines[name]; m != nil {
 			if err := addTo(update, name, string(typeMachine), name, wire.MachineConfig(*m, l.plane.config.TTL)); err != nil {
 				l.plane.config.Log.Error("a bug: a machine cannot be encoded", "machine", name, "error", err)

@@ -44,6 +44,12 @@ func (v *leaving) weigh(key model.FrontendKey, before, after []model.FrontendBac
 	}
 }
 
+// isWeightless says that a machine's proxy gets no new flow of a frontend.
+func (v *leaving) isWeightless(name string, key model.FrontendKey) bool {
+	_, is := v.weightless[name][key]
+	return is
+}
+
 // follow notes whether a machine leaves.
 func (v *leaving) follow(name string, number uint64) {
 	if number == 0 {
@@ -67,7 +73,7 @@ func (l *loop) tellLeaving() {
 func (l *loop) unsought(name string) bool {
 	f := l.frontends
 	for key := range f.byProxy[name] {
-		if _, is := l.leaving.weightless[name][key]; is {
+		if l.leaving.isWeightless(name, key) {
 			continue
 		}
 		for _, b := range f.entries[key].backends {

@@ -271,7 +271,7 @@ func (l *loop) beat() {
 		l.refreshAll()
 		l.offerAll()
 	}
-	l.expireFrontends()
+	l.frontends.expire(p.config.Now())
 	if len(l.blinded) > 0 && !l.blind() {
 		maps.Copy(l.due, l.blinded)
 		clear(l.blinded)
@@ -284,7 +284,7 @@ func (l *loop) beat() {
 	if l.synced && l.followOwn() {
 		l.update([]snapshot.Key{{Kind: snapshot.KindOwn}})
 	}
-	if p.staples.keeper != nil && l.synced && p.serving.Load() == 0 {
+	if p.staples.enabled() && l.synced && p.serving.Load() == 0 {
 		signal(p.signals.term) // it may have waited for responses
 	}
 	if l.recount {

@@ -139,6 +139,26 @@ func (a *neighbours) tell(update *southbound.Update, node func(name string) *age
 	return errors.Join(errs...)
 }
 
+// mark says that a machine's node may have changed.
+func (a *neighbours) mark(name string) { a.stale[name] = true }
+
+// setDecaps notes whether a machine takes packets out of tunnels.
+func (a *neighbours) setDecaps(name string, is bool) {
+	if a.decaps[name] != is {
+		a.decaps[name] = is
+		a.mark(name)
+	}
+}
+
+// deliver notes the revision that a machine's agent has, and says whether it is another.
+func (a *neighbours) deliver(name string, rev delta.Revision) bool {
+	if a.delivered[name] == rev {
+		return false
+	}
+	a.delivered[name] = rev
+	return true
+}
+
 // forget forgets a machine that is gone.
 func (a *neighbours) forget(name string) {
 	delete(a.decaps, name)

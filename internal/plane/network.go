@@ -60,15 +60,37 @@ func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 	return errors.Join(errs...)
 }
 
+// hasPeer says that a machine has a peer.
+func (n *network) hasPeer(machine, peer string) bool {
+	return n.peers[model.PeerKey{Machine: machine, Peer: peer}] != nil
+}
+
+// isStale says that some VIP is not published as it is.
+func (n *network) isStale() bool { return len(n.stale) > 0 }
+
+// remove takes a VIP from a machine.
+func (n *network) remove(k model.VIPKey) {
+	delete(n.vips, k)
+	n.stale[k] = true
+}
+
+// listeners are those of a machine's VIP; none where the machine does not have it.
+func (n *network) listeners(k model.VIPKey) []model.ListenerID {
+	if v := n.vips[k]; v != nil {
+		return v.Listeners
+	}
+	return nil
+}
+
 // tellVIPs adds the VIPs that changed to an update.
 func (l *loop) tellVIPs(update *southbound.Update) error {
-	maps.Copy(l.network.stale, l.newcomers.changed)
-	clear(l.newcomers.changed)
+	n := &l.network
+	maps.Copy(n.stale, l.newcomers.receive())
 	var errs []error
-	for k := range l.network.stale {
-		delete(l.network.stale, k)
+	for k := range n.stale {
+		delete(n.stale, k)
 		var m proto.Message
-		if v := l.network.vips[k]; v != nil {
+		if v := n.vips[k]; v != nil {
 			told := *v
 			told.Awaited = l.newcomers.awaited(k.Machine, v)
 			m = wire.VIP(told, func(id model.ListenerID) string { return string(id) })

@@ -44,7 +44,7 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 			if o.State == model.VIPAnnounced && hasty[o.Machine] != "" {
 				o.Message = strings.TrimPrefix(o.Message+"; "+hasty[o.Machine], "; ")
 			}
-			o.HandsOver = l.handover.cordons[o.Machine] != nil
+			o.HandsOver = l.handover.isCordoned(o.Machine)
 			if o.HandsOver && o.State == model.VIPAnnounced {
 				o.Message = strings.TrimPrefix(o.Message+"; it is cordoned, and goes on until another machine announces the VIPs that it alone announces", "; ")
 			}
@@ -84,7 +84,7 @@ func (l *loop) sessionStatuses() []model.SessionStatus {
 	for _, name := range l.sortedMachines() {
 		if state, known := l.plane.server.Machine(name); seen(state, known) {
 			for _, s := range state.Sessions {
-				if l.network.peers[model.PeerKey{Machine: name, Peer: s.Peer}] != nil {
+				if l.network.hasPeer(name, s.Peer) {
 					sessions = append(sessions, model.SessionStatus{Machine: name, Session: s})
 				}
 			}

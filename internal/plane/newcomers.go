@@ -48,6 +48,16 @@ func newNewcomers() newcomers {
 	}
 }
 
+// isStale says that what is awaited for some newcomer may differ from what was published.
+func (c *newcomers) isStale() bool { return len(c.changed) > 0 }
+
+// receive returns the VIPs for which that holds, and forgets them.
+func (c *newcomers) receive() map[model.VIPKey]bool {
+	changed := maps.Clone(c.changed)
+	clear(c.changed)
+	return changed
+}
+
 // noteNewcomers notes which machines come to a frontend with rev, before its backends are made.
 func (l *loop) noteNewcomers(key model.FrontendKey, e *frontendEntry, rev delta.Revision) {
 	c := &l.newcomers
@@ -134,13 +144,14 @@ func (c *newcomers) drop(key model.FrontendKey, name string) {
 // restartNewcomers says that everything is published anew at rev. Another plane may have let newcomers
 // announce: that is past.
 func (l *loop) restartNewcomers(rev delta.Revision) {
-	clear(l.newcomers.missed)
-	for key, list := range l.newcomers.at {
-		l.newcomers.renew(key, rev)
+	c := &l.newcomers
+	clear(c.missed)
+	for key, list := range c.at {
+		c.renew(key, rev)
 		for name, n := range list {
 			n.began, n.takes, n.moves = time.Time{}, l.wasHeard(name), nil
 		}
-		l.frontends.stale[key] = true
+		l.frontends.markOne(key)
 	}
 }
 
@@ -176,14 +187,14 @@ func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.T
 	own := !silent && l.carries(name, n.rev)
 	if !n.takes && (own || late || !leads) {
 		n.takes = true
-		l.frontends.stale[key] = true
+		l.frontends.markOne(key)
 	}
 	var awaited []string
 	for _, m := range l.frontends.entries[key].at {
 		other := c.at[key][m]
 		switch {
 		case m == name:
-			if !own || !l.hasEnd(name) {
+			if !own || !l.frontends.hasEnd(name) {
 				awaited = append(awaited, m)
 			}
 		case other != nil && !other.takes: // it has no flow, and gets none before it follows
@@ -193,7 +204,7 @@ func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.T
 	}
 	if late {
 		if leads && len(awaited) > 0 {
-			l.miss(vip, awaited, n.rev)
+			l.announceEarly(vip, awaited, n.rev)
 		}
 		awaited = nil
 	}
@@ -206,16 +217,21 @@ func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.T
 	}
 }
 
-// miss notes that a VIP is announced though machines have not followed.
-func (l *loop) miss(vip model.VIPKey, names []string, rev delta.Revision) {
-	l.plane.config.Log.Warn("a machine announces a VIP although other machines may not accept the flows that it forwards to them: connections may break",
-		"machine", vip.Machine, "vip", vip.Address, "not_ready", strings.Join(names, ", "), "after", newcomerTime)
-	if l.newcomers.missed[vip] == nil {
-		l.newcomers.missed[vip] = map[string]delta.Revision{}
+// miss notes that a VIP is announced though machines have not followed a revision.
+func (c *newcomers) miss(vip model.VIPKey, names []string, rev delta.Revision) {
+	if c.missed[vip] == nil {
+		c.missed[vip] = map[string]delta.Revision{}
 	}
 	for _, name := range names {
-		l.newcomers.missed[vip][name] = rev
+		c.missed[vip][name] = rev
 	}
+}
+
+// announceEarly has a VIP announced though machines have not followed a revision.
+func (l *loop) announceEarly(vip model.VIPKey, names []string, rev delta.Revision) {
+	l.plane.config.Log.Warn("a machine announces a VIP although other machines may not accept the flows that it forwards to them: connections may break",
+		"machine", vip.Machine, "vip", vip.Address, "not_ready", strings.Join(names, ", "), "after", newcomerTime)
+	l.newcomers.miss(vip, names, rev)
 }
 
 // holdsUp says that a machine's kernel may have flows and is not known to carry a revision
@@ -226,12 +242,6 @@ func (l *loop) holdsUp(name string, rev delta.Revision) bool {
 	}
 	_, silent, lost := l.hearing(name, l.peek(name))
 	return !silent && !lost && !l.carries(name, rev)
-}
-
-// hasEnd says that others know where a machine's tunnels end.
-func (l *loop) hasEnd(name string) bool {
-	n := l.frontends.nodes[name]
-	return n != nil && (n.Tunnel4.IsValid() || n.Tunnel6.IsValid())
 }
 
 // withhold takes new flows from the proxies of machines whose kernels do not know the others

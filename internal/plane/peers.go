@@ -18,7 +18,7 @@ func (l *loop) established(peer string, generation int64) (c metav1.Condition, k
 	var up, down, unheard []string
 	reason := ""
 	for _, name := range l.sortedMachines() {
-		if l.network.peers[model.PeerKey{Machine: name, Peer: peer}] == nil {
+		if !l.network.hasPeer(name, peer) {
 			continue
 		}
 		state, there := l.plane.server.Machine(name)

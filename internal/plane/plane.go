@@ -282,8 +282,8 @@ func (p *Plane) Run(ctx context.Context) error {
 		}
 		return nil
 	})
-	if p.staples.keeper != nil {
-		all.Go(func() error { p.staples.keeper.Run(work); return nil })
+	if p.staples.enabled() {
+		all.Go(func() error { p.staples.run(work); return nil })
 	}
 	all.Go(func() error { p.source.Run(work); return nil })
 	told := status.NewTeller(work, p.client)

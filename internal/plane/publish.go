@@ -1,7 +1,6 @@
 package plane
 
 import (
-	"bytes"
 	"maps"
 
 	"fairlead.dev/internal/catalog"
@@ -110,46 +109,17 @@ func (l *loop) placeMachines() {
 // publishExpired takes from machines the listeners that they have ended.
 func (l *loop) publishExpired() {
 	var ch translate.Changes
-	moved, ended := l.placement.Expire(&ch, l.plane.config.Now(), placement.Uses{Kept: l.keptUses, Passed: l.passedUses})
+	moved, ended := l.placement.Expire(&ch, l.plane.config.Now(), placement.Uses{
+		Kept:   func() map[placement.ListenerAt]bool { return l.handover.uses(&l.network) },
+		Passed: l.frontends.passed,
+	})
 	if ended {
 		l.publishPlaced(ch, moved)
 	}
 }
 
-// keptUses are the listeners of the VIPs that machines keep.
-func (l *loop) keptUses() map[placement.ListenerAt]bool {
-	uses := map[placement.ListenerAt]bool{}
-	for address, kept := range l.handover.kept {
-		for machine := range kept.machines {
-			if v := l.network.vips[model.VIPKey{Machine: machine, Address: address}]; v != nil {
-				for _, id := range v.Listeners {
-					uses[placement.ListenerAt{Machine: machine, Listener: id}] = true
-				}
-			}
-		}
-	}
-	return uses
-}
-
-// passedUses are the proxies among the backends of listeners, if only for connections that they have.
-func (l *loop) passedUses() map[placement.ListenerAt]bool {
-	uses := map[placement.ListenerAt]bool{}
-	for key, e := range l.frontends.entries {
-		if e.frontend == nil || e.frontend.Listener == "" {
-			continue
-		}
-		for _, b := range e.backends {
-			if b.Proxy(key) {
-				uses[placement.ListenerAt{Machine: b.Machine, Listener: e.frontend.Listener}] = true
-			}
-		}
-	}
-	return uses
-}
-
 // publishStale publishes what became stale without a translation.
 func (l *loop) publishStale() {
-	f := l.frontends
 	update := southbound.Update{Shared: map[southbound.ViewID][]delta.Change{}, Machine: map[string][]delta.Change{}}
 	next := l.next()
 	// Before it is looked who waits for whom: one report may say that a machine follows, and
@@ -160,7 +130,8 @@ func (l *loop) publishStale() {
 	for v, changes := range l.judgeHealth() {
 		update.Shared[southbound.ViewID(v)] = changes
 	}
-	if len(f.stale)+len(l.network.stale)+len(l.newcomers.changed)+len(update.Shared)+len(update.Machine) == 0 && l.health.Told() {
+	stale := l.frontends.isStale() || l.network.isStale() || l.newcomers.isStale() || !l.health.Told()
+	if !stale && len(update.Shared)+len(update.Machine) == 0 {
 		return
 	}
 	l.balance(&update, next)
@@ -171,14 +142,7 @@ func (l *loop) publishStale() {
 
 // publishStapled publishes the certificates whose response is another now.
 func (l *loop) publishStapled() {
-	changed := map[model.CertificateID]*model.Certificate{}
-	for id := range l.plane.stapled.receive() {
-		c := l.certificates.known[id]
-		if c != nil && !bytes.Equal(c.OCSP, l.plane.staples.keeper.Of(id, c.Chain)) {
-			changed[id] = c
-		}
-	}
-	if len(changed) > 0 {
+	if changed := l.certificates.restapled(l.plane.stapled.receive()); len(changed) > 0 {
 		l.publish(translate.Changes{Certificates: changed})
 	}
 	if l.plane.serving.Load() == 0 {

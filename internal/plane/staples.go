@@ -1,6 +1,8 @@
 package plane
 
 import (
+	"context"
+
 	"fairlead.dev/internal/catalog"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/staple"
@@ -19,11 +21,25 @@ func newStaples(c Config, changed func(model.CertificateID)) staples {
 	return staples{staple.New(staple.Config{Log: c.Log, Now: c.Now, HTTP: c.responders, Changed: changed})}
 }
 
+// enabled says that responders are asked.
+func (s staples) enabled() bool { return s.keeper != nil }
+
+// run asks responders until ctx is done.
+func (s staples) run(ctx context.Context) { s.keeper.Run(ctx) }
+
 func (s staples) about(id model.CertificateID) staple.Report {
 	if s.keeper == nil {
 		return staple.Report{}
 	}
 	return s.keeper.About(id)
+}
+
+// current is the response of a certificate; empty where there is none.
+func (s staples) current(c *model.Certificate) []byte {
+	if s.keeper == nil {
+		return nil
+	}
+	return s.keeper.Of(c.ID, c.Chain)
 }
 
 // attach gives each certificate that changed its response, in a copy: translation's stay

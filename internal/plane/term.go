@@ -64,13 +64,6 @@ const stapleTime = 10 * time.Second
 // awaitsStaples says whether a plane that begins should know more responses before it
 // serves: a certificate that must be shown with one would be taken away from machines.
 func (l *loop) awaitsStaples() bool {
-	if l.plane.staples.keeper == nil || l.plane.serving.Load() != 0 || !l.plane.config.Now().Before(l.history.Since().Add(stapleTime)) {
-		return false
-	}
-	for id, c := range l.certificates.known {
-		if c.MustStaple && len(c.OCSP) == 0 && !l.plane.staples.about(id).Asked {
-			return true
-		}
-	}
-	return false
+	begins := l.plane.serving.Load() == 0 && l.plane.config.Now().Before(l.history.Since().Add(stapleTime))
+	return begins && l.certificates.awaitStaples()
 }
