@@ -103,7 +103,7 @@ func (l leftOut) err() error {
 // readManifests reads manifests, and warns of what it leaves out.
 func readManifests(c *cobra.Command, paths []string) (*snapshot.Snapshot, file.Positions, leftOut, error) {
 	var out leftOut
-	resources, positions, warnings, err := file.LoadWithPositions(c.InOrStdin(), paths...)
+	resources, positions, warnings, err := file.Load(c.InOrStdin(), paths...)
 	var faults *file.Faults
 	if err != nil && !errors.As(err, &faults) {
 		return nil, positions, out, err

@@ -271,7 +271,7 @@ func FuzzMemoryRecord(f *testing.F) {
 			t.Fatal(err)
 		}
 		_, _ = restore(idle(t, Config{}), r)
-		spoil(t, m.file)
+		spoil(t, m.file, path)
 		write(t, m, memoryBatch{revision: r.revision})
 		if _, again := recall(t, path); again.text() != m.remembered().text() {
 			t.Fatalf("wrote\n%s\nread\n%s", m.remembered().text(), again.text())
@@ -280,40 +280,32 @@ func FuzzMemoryRecord(f *testing.F) {
 }
 
 // spoil has the file miss a write, so that the next one makes it anew.
-func spoil(t *testing.T, f *record.File) {
+func spoil(t *testing.T, f *record.File, path string) {
 	t.Helper()
 	f.Close()
-	if err := os.Rename(f.Path(), f.Path()+".away"); err != nil {
-		t.Fatal(err)
-	}
+	rename(t, path, path+".away")
 	if err := f.Append([]byte("lost")); err == nil {
 		t.Fatal("it was written into a file that is not there")
 	}
-	if err := os.Rename(f.Path()+".away", f.Path()); err != nil {
-		t.Fatal(err)
-	}
+	rename(t, path+".away", path)
 }
 
 // TestMemoryThatCannotBeWritten: it is said, the agent's state goes on, and once there
 // is room everything is there.
 func TestMemoryThatCannotBeWritten(t *testing.T) {
 	for name, tt := range map[string]struct {
-		spoil, mend func(t *testing.T, m *memory)
+		spoil, mend func(t *testing.T, path string)
 		says        string
 	}{
 		"full before the first write": {
-			spoil: func(t *testing.T, m *memory) { full(t, m.file.Path()+".new") },
-			mend:  func(*testing.T, *memory) {},
+			spoil: func(t *testing.T, path string) { full(t, path+".new") },
+			mend:  func(*testing.T, string) {},
 			says:  "no space left",
 		},
 		"no directory": {
-			spoil: func(t *testing.T, m *memory) {
-				rename(t, filepath.Dir(m.file.Path()), filepath.Dir(m.file.Path())+".away")
-			},
-			mend: func(t *testing.T, m *memory) {
-				rename(t, filepath.Dir(m.file.Path())+".away", filepath.Dir(m.file.Path()))
-			},
-			says: "no such file or directory",
+			spoil: func(t *testing.T, path string) { rename(t, filepath.Dir(path), filepath.Dir(path)+".away") },
+			mend:  func(t *testing.T, path string) { rename(t, filepath.Dir(path)+".away", filepath.Dir(path)) },
+			says:  "no such file or directory",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -321,21 +313,22 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 			if err := os.Mkdir(dir, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			k, s := keptState(t, dir)
+			k, s := keptState(t, dir, t.TempDir())
 			receive(t, s, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
-			tt.spoil(t, k.state)
+			path := filepath.Join(dir, stateFile)
+			tt.spoil(t, path)
 			if k.flush() {
 				t.Fatal("it says that it was written")
 			}
-			if err := k.healthy(); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), k.state.file.Path()) {
+			if err := k.healthy(); err == nil || !strings.Contains(err.Error(), tt.says) || !strings.Contains(err.Error(), path) {
 				t.Errorf("it says %v", err)
 			}
 			if s.relay.waits() != nil {
 				t.Errorf("it does not serve: %v", s.relay.waits())
 			}
 			receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c2", "s2", 1)), responseOf(t, at(1, 2), checkpointAt(t, at(1, 2))))
-			tt.mend(t, k.state)
-			remembers(t, k, s, "c1", "c2")
+			tt.mend(t, path)
+			remembers(t, k, s, path, "c1", "c2")
 		})
 	}
 }
@@ -344,39 +337,41 @@ func TestMemoryThatCannotBeWritten(t *testing.T) {
 // is followed by a file that is made anew.
 func TestMemoryFullWhileAppending(t *testing.T) {
 	dir := t.TempDir()
-	k, s := keptState(t, dir)
+	k, s := keptState(t, dir, t.TempDir())
 	receive(t, s, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)), responseOf(t, at(1, 1), checkpointAt(t, at(1, 1))))
 	if !k.flush() {
 		t.Fatal(k.healthy())
 	}
-	before, err := os.ReadFile(k.state.file.Path())
+	path := filepath.Join(dir, stateFile)
+	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	k.state.close() // so that the next record goes to where the path leads
-	rename(t, k.state.file.Path(), k.state.file.Path()+".kept")
-	full(t, k.state.file.Path())
+	rename(t, path, path+".kept")
+	full(t, path)
 	receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c2", "s2", 1)))
 	if k.flush() || !errors.Is(k.healthy(), syscall.ENOSPC) {
 		t.Fatalf("it says %v", k.healthy())
 	}
-	rename(t, k.state.file.Path()+".kept", k.state.file.Path())
-	if after, err := os.ReadFile(k.state.file.Path()); err != nil || !bytes.Equal(before, after) {
+	rename(t, path+".kept", path)
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the old state is gone: %v", err)
 	}
-	full(t, k.state.file.Path()+".new") // making it anew needs room too
+	full(t, path+".new") // making it anew needs room too
 	if k.flush() || !errors.Is(k.healthy(), syscall.ENOSPC) {
 		t.Fatalf("it says %v", k.healthy())
 	}
-	if after, err := os.ReadFile(k.state.file.Path()); err != nil || !bytes.Equal(before, after) {
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the old state is gone: %v", err)
 	}
-	remembers(t, k, s, "c1", "c2")
+	remembers(t, k, s, path, "c1", "c2")
 }
 
 // TestSecretsAreApart: private keys are remembered where no disk is.
 func TestSecretsAreApart(t *testing.T) {
-	k, s := keptState(t, t.TempDir())
+	dataDir, runDir := t.TempDir(), t.TempDir()
+	k, s := keptState(t, dataDir, runDir)
 	const private = "the private key"
 	secret := gatetest.Pack(t, "tls", &tlsv3.Secret{Name: "tls", Type: &tlsv3.Secret_TlsCertificate{TlsCertificate: &tlsv3.TlsCertificate{
 		PrivateKey: &corev3.DataSource{Specifier: &corev3.DataSource_InlineString{InlineString: private}},
@@ -387,19 +382,19 @@ func TestSecretsAreApart(t *testing.T) {
 	if !k.flush() {
 		t.Fatal(k.healthy())
 	}
-	for m, want := range map[*memory]bool{k.state: false, k.secret: true} {
-		data, err := os.ReadFile(m.file.Path())
+	for path, want := range map[string]bool{filepath.Join(dataDir, stateFile): false, filepath.Join(runDir, "secrets"): true} {
+		data, err := os.ReadFile(path)
 		if err != nil || bytes.Contains(data, []byte(private)) != want {
-			t.Errorf("%s has the key: %v, want %v (%v)", m.file.Path(), !want, want, err)
+			t.Errorf("%s has the key: %v, want %v (%v)", path, !want, want, err)
 		}
 	}
 }
 
-// keptState is an agent that keeps what it receives below dir, and its keeper.
-func keptState(t *testing.T, dir string) (*keeper, *Agent) {
+// keptState is an agent that keeps what it receives below two directories, and its keeper.
+func keptState(t *testing.T, dataDir, runDir string) (*keeper, *Agent) {
 	t.Helper()
 	a := idle(t, Config{})
-	a.keeper.open(dir, t.TempDir())
+	a.keeper.open(dataDir, runDir)
 	t.Cleanup(a.keeper.state.close)
 	t.Cleanup(a.keeper.secret.close)
 	return a.keeper, a
@@ -414,13 +409,13 @@ func receive(t *testing.T, a *Agent, responses ...*discoveryv3.DeltaDiscoveryRes
 	}
 }
 
-// remembers flushes and looks whether the file holds what the agent accepted.
-func remembers(t *testing.T, k *keeper, a *Agent, clusters ...string) {
+// remembers flushes and looks whether the file at path holds what the agent accepted.
+func remembers(t *testing.T, k *keeper, a *Agent, path string, clusters ...string) {
 	t.Helper()
 	if !k.flush() || k.healthy() != nil {
 		t.Fatalf("it still says %v", k.healthy())
 	}
-	_, r := recall(t, k.state.file.Path())
+	_, r := recall(t, path)
 	var got []string
 	for _, c := range r.target {
 		if c.Type == typeCluster {

@@ -127,7 +127,7 @@ func TestMemoryIsWithheldForAWhile(t *testing.T) {
 // TestLag: while the disk is behind it is marked, and until a whole state is on it.
 func TestLag(t *testing.T) {
 	dir := t.TempDir()
-	k, s := keptState(t, dir)
+	k, s := keptState(t, dir, t.TempDir())
 	path := filepath.Join(dir, "lag")
 	k.lag = newLag(path)
 	flush := func(works, marked bool) {
@@ -142,8 +142,9 @@ func TestLag(t *testing.T) {
 	receive(t, s, responseOf(t, at(1, 1), gatetest.Cluster(t, "c1", "s1", 1)))
 	flush(true, false)
 	receive(t, s, responseOf(t, at(1, 2), gatetest.Cluster(t, "c1", "s1", 2)))
-	spoil(t, k.state.file) // so that the whole file is written
-	full(t, k.state.file.Path()+".new")
+	state := filepath.Join(dir, stateFile)
+	spoil(t, k.state.file, state) // so that the whole file is written
+	full(t, state+".new")
 	flush(false, true)
 	flush(true, true) // this may be the second agent on a full disk
 	receive(t, s, responseOf(t, at(1, 3), checkpointAt(t, at(1, 3))))

@@ -243,20 +243,6 @@ func moduleVersion(module string) string {
 	return ""
 }
 
-// ReadManifest returns what the backup in file says about itself, without checking the rest.
-func ReadManifest(file string) (Manifest, error) {
-	f, err := os.Open(file)
-	if err != nil {
-		return Manifest{}, fmt.Errorf("read backup: %w", err)
-	}
-	defer f.Close()
-	m, err := readManifest(tar.NewReader(f))
-	if err != nil {
-		return Manifest{}, fmt.Errorf("read backup %s: %w", file, err)
-	}
-	return m, nil
-}
-
 // readManifest reads the first member of a backup and refuses names that could lead elsewhere.
 func readManifest(r *tar.Reader) (Manifest, error) {
 	var m Manifest

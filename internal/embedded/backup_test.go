@@ -92,7 +92,7 @@ func smallBackup(t *testing.T, dir, value string) string {
 
 func TestBackupSaysWhatItIs(t *testing.T) {
 	file := smallBackup(t, t.TempDir(), "v")
-	m, err := ReadManifest(file)
+	m, err := manifestOf(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,6 +269,14 @@ func TestBackupRefuses(t *testing.T) {
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("a file is there: %v", err)
 	}
-	_, err = ReadManifest(file)
-	wantError(t, err, "read backup", file)
+}
+
+// manifestOf returns what the backup in file says about itself, without checking the rest.
+func manifestOf(file string) (Manifest, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Manifest{}, err
+	}
+	defer f.Close()
+	return readManifest(tar.NewReader(f))
 }

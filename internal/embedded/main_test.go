@@ -304,7 +304,7 @@ func childServe(spec childSpec, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println(s.KubeconfigPath())
+	fmt.Println(s.cfg.kubeconfigPath())
 	if spec.Role == "break" {
 		s.store.fail(errors.New("broken by a test"))
 	}

@@ -262,9 +262,6 @@ func (s *Server) renewCertificates() error {
 // files that are renewed in place, so it stays good for as long as the server runs.
 func (s *Server) RESTConfig() *rest.Config { return rest.CopyConfig(s.rest) }
 
-// KubeconfigPath is the file for kubectl. It is readable by its owner only.
-func (s *Server) KubeconfigPath() string { return s.cfg.kubeconfigPath() }
-
 // Address is where this machine reaches the API.
 func (s *Server) Address() netip.AddrPort { return s.local }
 

@@ -36,11 +36,11 @@ func TestServerIsHealthyAndItsKubeconfigWorks(t *testing.T) {
 	if err := s.Healthy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	info, err := os.Stat(s.KubeconfigPath())
+	info, err := os.Stat(s.cfg.kubeconfigPath())
 	if err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("kubeconfig has mode %v, error %v", info.Mode(), err)
 	}
-	version, err := clientFor(t, loadKubeconfig(t, s.KubeconfigPath())).Discovery().ServerVersion()
+	version, err := clientFor(t, loadKubeconfig(t, s.cfg.kubeconfigPath())).Discovery().ServerVersion()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -314,7 +314,7 @@ func TestCertificatesRenewWhileRunning(t *testing.T) {
 		}
 		old = serves(old)
 	}
-	kubeconfig, err := os.ReadFile(s.KubeconfigPath())
+	kubeconfig, err := os.ReadFile(s.cfg.kubeconfigPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,27 +328,27 @@ func TestCertificatesRenewWhileRunning(t *testing.T) {
 	if _, err := c.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("a client from before the renewal: %v", err)
 	}
-	renewed, err := os.ReadFile(s.KubeconfigPath())
+	renewed, err := os.ReadFile(s.cfg.kubeconfigPath())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(renewed) == string(kubeconfig) {
 		t.Error("the kubeconfig has the old certificate")
 	}
-	if _, err := clientFor(t, loadKubeconfig(t, s.KubeconfigPath())).Discovery().ServerVersion(); err != nil {
+	if _, err := clientFor(t, loadKubeconfig(t, s.cfg.kubeconfigPath())).Discovery().ServerVersion(); err != nil {
 		t.Errorf("the renewed kubeconfig: %v", err)
 	}
 	if err := s.renewCertificates(); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := os.ReadFile(s.KubeconfigPath()); err != nil || string(again) != string(renewed) {
+	if again, err := os.ReadFile(s.cfg.kubeconfigPath()); err != nil || string(again) != string(renewed) {
 		t.Errorf("certificates that are good were renewed again: %v", err)
 	}
 }
 
 func TestOutsideIsTheSameAPI(t *testing.T) {
 	s := shared.get(t)
-	api, err := Outside(t.Context(), s.KubeconfigPath())
+	api, err := Outside(t.Context(), s.cfg.kubeconfigPath())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestKubectlExplains(t *testing.T) {
 	if err != nil {
 		t.Skip("kubectl is not installed")
 	}
-	out, err := exec.Command(kubectl, "--kubeconfig", s.KubeconfigPath(), "explain", "service.spec.ports").CombinedOutput()
+	out, err := exec.Command(kubectl, "--kubeconfig", s.cfg.kubeconfigPath(), "explain", "service.spec.ports").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ServicePort") {
 		t.Errorf("kubectl explain: %v\n%s", err, out)
 	}

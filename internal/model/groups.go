@@ -16,14 +16,6 @@ func (h VirtualHost) Groups() []GroupID {
 	return set.sorted()
 }
 
-// Groups are the backend groups of the route's backends, mirrors and policy, sorted and
-// unique.
-func (r Route) Groups() []GroupID {
-	set := groupSet{}
-	set.addRoute(r)
-	return set.sorted()
-}
-
 // Groups are the groups of the services that a policy asks, sorted and unique.
 func (p *RoutePolicy) Groups() []GroupID {
 	set := groupSet{}

@@ -21,9 +21,6 @@ func TestGroupsAreAllThatIsNamed(t *testing.T) {
 	if got, want := h.Groups(), []model.GroupID{"ns/a/1", "ns/auth/1", "ns/b/1", "ns/limit/1", "ns/m/1"}; !slices.Equal(got, want) {
 		t.Errorf("host: %v, want %v", got, want)
 	}
-	if got, want := h.Routes[0].Groups(), []model.GroupID{"ns/a/1", "ns/b/1", "ns/m/1"}; !slices.Equal(got, want) {
-		t.Errorf("route: %v, want %v", got, want)
-	}
 	if got := (*model.RoutePolicy)(nil).Groups(); len(got) != 0 {
 		t.Errorf("no policy: %v", got)
 	}

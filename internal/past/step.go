@@ -170,9 +170,6 @@ func (p *Packer) Base(at time.Time, note []byte, state State) ([]byte, error) {
 	return p.pack(kindBase, at, note, b)
 }
 
-// IsBase says whether a record is that of a whole state.
-func IsBase(record []byte) bool { return len(record) > 0 && record[0] == kindBase }
-
 // Unpack reads the record of a step.
 func Unpack(record []byte) (Step, error) {
 	at, note, r, err := unpack(kindStep, record)

@@ -44,7 +44,7 @@ func TestStepsLeadForwardAndBack(t *testing.T) {
 		}
 		from := random.IntN(len(records))
 		record, err := p.Base(time.UnixMicro(7), []byte("note"), states[from])
-		if err != nil || !IsBase(record) || IsBase(records[0]) {
+		if err != nil || !isBase(record) || isBase(records[0]) {
 			t.Fatal("it is not known as a base", err)
 		}
 		at, note, state, err := UnpackBase(record)
@@ -136,3 +136,6 @@ func FuzzUnpack(f *testing.F) {
 		_, _, _, _ = UnpackBase(record)
 	})
 }
+
+// isBase says whether a record is that of a whole state.
+func isBase(record []byte) bool { return len(record) > 0 && record[0] == kindBase }

@@ -394,13 +394,6 @@ func (p *Plane) prune(ctx context.Context) {
 	}
 }
 
-// AgentAddress is where agents are listened for; nil before Run listens.
-func (p *Plane) AgentAddress() net.Addr {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.address
-}
-
 // calls are functions for the loop to run.
 type calls chan func(*loop)
 

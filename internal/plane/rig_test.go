@@ -28,8 +28,10 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/deploy/crd"
+	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/embedded"
 	apisource "fairlead.dev/internal/source/api"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // patience bounds waits for what is expected to happen.
@@ -426,4 +428,21 @@ func conditionIs(conditions []metav1.Condition, conditionType string, status met
 		}
 	}
 	return fmt.Errorf("there is no condition %s in %v", conditionType, conditions)
+}
+
+// The types of Envoy's resources that the catalog makes.
+const (
+	typeListener delta.Type = agentv1.ListenerType
+	typeScope    delta.Type = agentv1.ScopeType
+	typeRoute    delta.Type = agentv1.RouteType
+	typeCluster  delta.Type = agentv1.ClusterType
+	typeEndpoint delta.Type = agentv1.EndpointType
+	typeSecret   delta.Type = agentv1.SecretType
+)
+
+// AgentAddress is where agents are listened for; nil before Run listens.
+func (p *Plane) AgentAddress() net.Addr {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.address
 }

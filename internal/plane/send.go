@@ -3,7 +3,11 @@ package plane
 import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/southbound"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
+
+// typeMachine is the type of the configuration that each machine is sent.
+const typeMachine delta.Type = agentv1.MachineConfigType
 
 // send hands an update to the machines' streams. A standby does so too: it has no
 // streams, and is ready when it leads.

@@ -111,9 +111,6 @@ func Frame(body []byte) []byte {
 	return append(framed, body...)
 }
 
-// Path is where the file is.
-func (f *File) Path() string { return f.path }
-
 // Size is that of what is known to be in the file, bytes; First is it after the first record.
 func (f *File) Size() int64 { return f.size }
 

@@ -2,7 +2,6 @@ package southbound
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -139,26 +138,6 @@ func (m *machine) isLost(now time.Time, ttl time.Duration) bool {
 // alive says whether somebody holds the name: with a stream, or not long ago.
 func (m *machine) alive(now time.Time, ttl time.Duration) bool {
 	return m.open() || now.Sub(m.seen) <= ttl
-}
-
-// Machines returns what is known of every machine that has connected, by name.
-func (s *Server) Machines() []MachineState {
-	now := s.config.Now()
-	s.mu.Lock()
-	states := make([]MachineState, 0, len(s.machines))
-	problems := make([]problems, 0, len(s.machines))
-	for _, name := range slices.Sorted(maps.Keys(s.machines)) {
-		m := s.machines[name]
-		states = append(states, m.state(now, s.config.TTL))
-		states[len(states)-1].Proven = s.proofs.sorted(name)
-		problems = append(problems, m.listed())
-	}
-	s.mu.Unlock()
-	for i := range states {
-		states[i].Problems = problems[i].all() // before what is wanted, or a change would look like success
-		states[i].View, states[i].Wanted = s.config.Views.Placed(states[i].Name)
-	}
-	return states
 }
 
 // Machine returns what is known of one machine.

@@ -150,13 +150,13 @@ func TestLostMachine(t *testing.T) {
 	})
 	r.clock.advance(time.Minute)
 	r.server.Sweep()
-	if states := r.server.Machines(); len(states) != 1 || !states[0].Lost {
-		t.Fatalf("machines %+v", states)
+	if state, known := r.server.Machine("edge-1"); !known || !state.Lost {
+		t.Fatalf("the machine is known: %v, %+v", known, state)
 	}
 	r.publish(1, 2, Update{Placement: place("edge-1", "")})
 	r.server.Sweep()
-	if states := r.server.Machines(); len(states) != 0 {
-		t.Fatalf("machines %+v", states)
+	if state, known := r.server.Machine("edge-1"); known {
+		t.Fatalf("the machine is known: %+v", state)
 	}
 }
 

@@ -388,10 +388,20 @@ func TestStalePublication(t *testing.T) {
 	}
 	for _, rev := range []delta.Revision{{Epoch: 2, Number: 1}, {Epoch: 1, Number: 9}} {
 		u := Update{Shared: map[ViewID][]delta.Change{"pool": changes(typeA, "a=1")}}
-		if err := v.Publish(rev, u); !errors.Is(err, ErrStale) || len(v.IDs()) != 0 {
-			t.Fatalf("publish %v: %v, views %v", rev, err, v.IDs())
+		if err := v.Publish(rev, u); !errors.Is(err, ErrStale) || len(v.shared) != 0 {
+			t.Fatalf("publish %v: %v, views %v", rev, err, v.shared)
 		}
 	}
+}
+
+// sent is a resource as a machine would be sent it.
+func sent(v *Views, machine string, t delta.Type, name string) (delta.Resource, bool) {
+	for _, set := range v.machines[machine].layers() {
+		if r, ok := set.Get(t, name); ok {
+			return r, true
+		}
+	}
+	return delta.Resource{}, false
 }
 
 func TestViewsForget(t *testing.T) {
@@ -404,7 +414,7 @@ func TestViewsForget(t *testing.T) {
 		}
 	}
 	publish(Update{Shared: map[ViewID][]delta.Change{"pool": changes(typeA, "a=1")}, Placement: place("edge-1", "pool")})
-	if r, ok := v.Get("edge-1", typeA, "a"); !ok || r.Version != "1" {
+	if r, ok := sent(v, "edge-1", typeA, "a"); !ok || r.Version != "1" {
 		t.Fatalf("edge-1 has %v", r)
 	}
 	publish(Update{Placement: place("edge-1", "")})

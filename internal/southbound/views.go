@@ -247,20 +247,6 @@ func (v *Views) Placed(machine string) (ViewID, delta.Revision) {
 	return "", delta.Revision{}
 }
 
-// Get returns a resource as the machine would be sent it.
-func (v *Views) Get(machine string, t delta.Type, name string) (delta.Resource, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if m := v.machines[machine]; m != nil {
-		for _, set := range m.layers() {
-			if r, ok := set.Get(t, name); ok {
-				return r, true
-			}
-		}
-	}
-	return delta.Resource{}, false
-}
-
 // Any returns a resource as some view of several machines has it.
 func (v *Views) Any(t delta.Type, name string) (delta.Resource, bool) {
 	v.mu.Lock()
@@ -271,13 +257,6 @@ func (v *Views) Any(t delta.Type, name string) (delta.Resource, bool) {
 		}
 	}
 	return delta.Resource{}, false
-}
-
-// IDs returns the views that exist, sorted.
-func (v *Views) IDs() []ViewID {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return slices.Sorted(maps.Keys(v.shared))
 }
 
 // feed is one machine's open stream.

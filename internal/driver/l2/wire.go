@@ -17,7 +17,6 @@ const (
 
 	headerSize = 14
 	arpSize    = 28
-	ipv6Size   = 40
 
 	arpRequest = 1
 	arpReply   = 2

@@ -103,3 +103,6 @@ func TestFrames(t *testing.T) {
 		t.Errorf("solicited-node address is %s", got)
 	}
 }
+
+// ipv6Size is the size of an IPv6 header without extensions, bytes.
+const ipv6Size = 40

@@ -42,13 +42,13 @@ func (f *Faults) Error() string { return errors.Join(f.Found...).Error() }
 func (f *Faults) Unwrap() []error { return f.Found }
 
 // Load reads every path: a file, a directory with all its *.yaml, *.yml and *.json
-// files below, or Stdin, which is read from stdin. With an error that is Faults the snapshot
+// files below, or Stdin, which is read from stdin. It also says where each object stands. With an error that is Faults the snapshot
 // has all other objects; with any other, which joins what could not be read and all faults, it is nil. Of Secrets and
 // ConfigMaps it holds what snapshot.Trim and snapshot.TrimConfigMap leave.
-func Load(stdin io.Reader, paths ...string) (*snapshot.Snapshot, []Warning, error) {
+func Load(stdin io.Reader, paths ...string) (*snapshot.Snapshot, Positions, []Warning, error) {
 	l := newLoader()
 	s, err := l.load(stdin, paths)
-	return s, l.warnings, err
+	return s, Positions{l.seen}, l.warnings, err
 }
 
 // loader collects what is found.

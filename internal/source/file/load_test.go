@@ -21,7 +21,7 @@ import (
 // load reads a text as standard input.
 func load(t *testing.T, text string) (*snapshot.Snapshot, []string, error) {
 	t.Helper()
-	s, warnings, err := Load(strings.NewReader(text), Stdin)
+	s, _, warnings, err := Load(strings.NewReader(text), Stdin)
 	var said []string
 	for _, w := range warnings {
 		said = append(said, w.String())
@@ -181,26 +181,26 @@ func TestLoadDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	s, _, err := Load(nil, dir, other)
+	s, _, _, err := Load(nil, dir, other)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(s.Services) != 4 {
 		t.Errorf("found %v", s.Keys())
 	}
-	if _, _, err = Load(nil, filepath.Join(dir, "empty")); err == nil || !strings.Contains(err.Error(), "empty has no *.yaml") {
+	if _, _, _, err = Load(nil, filepath.Join(dir, "empty")); err == nil || !strings.Contains(err.Error(), "empty has no *.yaml") {
 		t.Errorf("an empty directory: %v", err)
 	}
-	if s, _, err = Load(nil, dir, filepath.Join(dir, "missing")); s != nil || err == nil || !strings.Contains(err.Error(), "missing") {
+	if s, _, _, err = Load(nil, dir, filepath.Join(dir, "missing")); s != nil || err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if s, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "stands here again") != 3 || len(s.Services) != 3 {
+	if s, _, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "stands here again") != 3 || len(s.Services) != 3 {
 		t.Errorf("everything twice: %v", err)
 	}
 	// Of what stands twice the last counts, as with `kubectl apply`.
 	write("y.yaml", object("z")+"spec: {ports: [{port: 1}]}\n")
 	write("z.yaml", object("z")+"spec: {ports: [{port: 2}]}\n")
-	s, positions, _, err := LoadWithPositions(nil, dir)
+	s, positions, _, err := Load(nil, dir)
 	z := snapshot.Name{Namespace: "default", Name: "z"}
 	if err == nil || s.Services[z].Spec.Ports[0].Port != 2 || positions.Where(snapshot.Key{Kind: snapshot.KindService, Name: z}, "") != filepath.Join(dir, "z.yaml:1") {
 		t.Errorf("twice: %v", err)
@@ -237,7 +237,7 @@ func TestGoldenInputs(t *testing.T) {
 		if configured {
 			continue
 		}
-		s, warnings, err := Load(&in, Stdin)
+		s, _, warnings, err := Load(&in, Stdin)
 		if err != nil || len(warnings) > 0 {
 			t.Errorf("%s: %v %v", name, err, warnings)
 			continue
@@ -265,7 +265,7 @@ func FuzzLoad(f *testing.F) {
 
 // TestNetworkExample holds that the example of the network means what it says.
 func TestNetworkExample(t *testing.T) {
-	s, warnings, err := Load(nil, "../../../examples/network", "testdata/edge.yaml")
+	s, _, warnings, err := Load(nil, "../../../examples/network", "testdata/edge.yaml")
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}
@@ -294,7 +294,7 @@ func TestL4Guide(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s, warnings, err := Load(nil, dir)
+	s, _, warnings, err := Load(nil, dir)
 	if n != 3 || err != nil || len(warnings) > 0 {
 		t.Fatal(n, err, warnings)
 	}
@@ -312,7 +312,7 @@ func TestL4Guide(t *testing.T) {
 // TestL4Example holds that the examples of balancing are accepted as they are, and lead where
 // they say.
 func TestL4Example(t *testing.T) {
-	s, warnings, err := Load(nil, "../../../examples/l4", "../../../examples/network/pool.yaml")
+	s, _, warnings, err := Load(nil, "../../../examples/l4", "../../../examples/network/pool.yaml")
 	if err != nil || len(warnings) > 0 {
 		t.Fatal(err, warnings)
 	}

@@ -1,10 +1,6 @@
 package file
 
-import (
-	"io"
-
-	"fairlead.dev/internal/snapshot"
-)
+import "fairlead.dev/internal/snapshot"
 
 // Positions are where the objects of a snapshot stand.
 type Positions struct{ at map[snapshot.Key]lines }
@@ -18,11 +14,4 @@ func (p Positions) Where(k snapshot.Key, field string) string {
 		return ""
 	}
 	return at.where(field)
-}
-
-// LoadWithPositions is Load that also says where everything stands.
-func LoadWithPositions(stdin io.Reader, paths ...string) (*snapshot.Snapshot, Positions, []Warning, error) {
-	l := newLoader()
-	s, err := l.load(stdin, paths)
-	return s, Positions{l.seen}, l.warnings, err
 }

@@ -26,7 +26,7 @@ kind: Namespace
 metadata:
   name: team
 `
-	_, positions, _, err := LoadWithPositions(strings.NewReader(text), Stdin)
+	_, positions, _, err := Load(strings.NewReader(text), Stdin)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -141,13 +141,6 @@ func (a *ADS) Nacks() []Nack {
 	return slices.Clone(a.nacks)
 }
 
-// Asked are the names that were ever subscribed to, sorted.
-func (a *ADS) Asked(typeURL string) []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Sorted(maps.Keys(a.asked[typeURL]))
-}
-
 // Acked waits until Envoy has acknowledged the present version of a resource, or
 // has refused any response meanwhile.
 func (a *ADS) Acked(ctx context.Context, typeURL, name string) error {
