@@ -6,7 +6,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -180,9 +179,4 @@ func (c *Catalog) message(k Key, scopes map[model.ListenerID][]proto.Message) pr
 
 func compareChanges(a, b delta.Change) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name))
-}
-
-// ShortType is the last word of a type, a label of metrics.
-func ShortType(t delta.Type) string {
-	return string(t)[strings.LastIndexByte(string(t), '.')+1:]
 }

@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"maps"
 	"net/netip"
-	"slices"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
-	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // Config is what a catalog is made with.
@@ -46,39 +44,6 @@ type Catalog struct {
 // response above four times that, and one such resource delays all that wait behind it.
 const maxResource = 16 << 20
 
-// listenerEntry is one listener and the virtual hosts on it.
-type listenerEntry struct {
-	listener *model.Listener // nil: hosts came, but not the listener yet
-	shards   map[int]map[string]*model.VirtualHost
-	sent     map[int]map[string]*model.VirtualHost // shards as last sent, where they differ
-	fitted   map[int]bool                          // those that differ since they would be too large
-	uses     map[model.GroupID]int                 // how many hosts, and the listener itself, name the group
-	hosts    int
-	tls      map[string]*model.TLSHost
-	special  map[string]bool     // hosts of tls that the listener must always be told of
-	wild     int                 // hosts of tls that are wildcards
-	secrets  map[string][]string // names of Secrets, by the host that needs them; empty: the listener
-}
-
-type groupEntry struct {
-	group *model.BackendGroup
-	// endpoints names the group's load assignment; it changes with the group.
-	endpoints string
-	users     map[model.HostKey]int // with an empty host: the listener itself
-	secrets   []string              // of its connections
-}
-
-type setEntry struct {
-	set    *model.BackendSet
-	groups map[model.GroupID]bool
-}
-
-// viewEntry is what one view's machines get.
-type viewEntry struct {
-	listeners map[model.ListenerID]bool
-	groups    map[model.GroupID]int // how many listeners of the view use it
-}
-
 // New is a catalog without anything.
 func New(c Config) *Catalog {
 	return &Catalog{
@@ -93,36 +58,6 @@ func New(c Config) *Catalog {
 		views:     map[model.ViewID]*viewEntry{},
 		secrets:   newSecrets(),
 	}
-}
-
-// touched is what one Apply found changed, per view and by resource.
-type touched map[model.ViewID]map[Key]bool
-
-// Key names one resource.
-type Key struct {
-	Type delta.Type
-	Name string
-	// Where the resource comes from, whichever the type needs.
-	Listener model.ListenerID
-	shard    int
-	group    model.GroupID
-	Host     string // one of a shard, in unfit alone
-}
-
-// ClusterKey names the cluster of a group.
-func ClusterKey(g model.GroupID) Key {
-	return Key{Type: agentv1.ClusterType, Name: string(g), group: g}
-}
-
-func endpointsKey(g model.GroupID, name string) Key {
-	return Key{Type: agentv1.EndpointType, Name: name, group: g}
-}
-
-func (t touched) add(view model.ViewID, k Key) {
-	if t[view] == nil {
-		t[view] = map[Key]bool{}
-	}
-	t[view][k] = true
 }
 
 // Apply applies the changes and returns, for each view concerned, the resources that
@@ -214,36 +149,6 @@ func (c *Catalog) HealthChanged(users map[health.User]bool) map[model.ViewID][]d
 	return c.build(t)
 }
 
-func (c *Catalog) listenerEntry(id model.ListenerID) *listenerEntry {
-	s := c.listeners[id]
-	if s == nil {
-		s = &listenerEntry{
-			shards: map[int]map[string]*model.VirtualHost{}, sent: map[int]map[string]*model.VirtualHost{}, fitted: map[int]bool{}, uses: map[model.GroupID]int{},
-			tls: map[string]*model.TLSHost{}, special: map[string]bool{}, secrets: map[string][]string{},
-		}
-		c.listeners[id] = s
-	}
-	return s
-}
-
-func (c *Catalog) groupEntry(id model.GroupID) *groupEntry {
-	g := c.groups[id]
-	if g == nil {
-		g = &groupEntry{users: map[model.HostKey]int{}}
-		c.groups[id] = g
-	}
-	return g
-}
-
-func (c *Catalog) setEntry(id model.SetID) *setEntry {
-	s := c.sets[id]
-	if s == nil {
-		s = &setEntry{groups: map[model.GroupID]bool{}}
-		c.sets[id] = s
-	}
-	return s
-}
-
 // setGroup replaces a group. Its load assignment may have another name then, and be
 // of another set.
 func (c *Catalog) setGroup(id model.GroupID, g *model.BackendGroup, t touched) {
@@ -296,74 +201,6 @@ func (c *Catalog) setHost(k model.HostKey, h *model.VirtualHost, t touched) {
 	c.touchAt(t, k.Listener, RoutesKey(k.Listener, shard))
 }
 
-func presence(there bool) int {
-	if there {
-		return 1
-	}
-	return 0
-}
-
-// countUses changes which groups a host uses, or with an empty host the listener. Both
-// lists are sorted.
-func (c *Catalog) countUses(t touched, k model.HostKey, before, after []model.GroupID) {
-	for _, g := range after {
-		if _, was := slices.BinarySearch(before, g); !was {
-			c.groupEntry(g).users[k]++
-			c.countUse(t, k.Listener, g, +1)
-		}
-	}
-	for _, g := range before {
-		if _, is := slices.BinarySearch(after, g); is {
-			continue
-		}
-		users := c.groupEntry(g).users
-		if users[k]--; users[k] == 0 {
-			delete(users, k)
-		}
-		c.countUse(t, k.Listener, g, -1)
-	}
-}
-
-// countUse changes how many hosts of a listener name a group.
-func (c *Catalog) countUse(t touched, id model.ListenerID, g model.GroupID, by int) {
-	s := c.listeners[id]
-	before := s.uses[g]
-	s.uses[g] = before + by
-	if s.uses[g] == 0 {
-		delete(s.uses, g)
-		for shard := range s.fitted { // what stays there as it was may lead to it
-			c.touchAt(t, id, RoutesKey(id, shard))
-		}
-	}
-	if (before == 0) == (before+by == 0) {
-		return
-	}
-	for v, view := range c.views {
-		if view.listeners[id] {
-			c.countGroup(t, v, view, g, by)
-		}
-	}
-}
-
-// countGroup changes how many listeners of a view use a group, by one.
-func (c *Catalog) countGroup(t touched, v model.ViewID, view *viewEntry, g model.GroupID, by int) {
-	before := view.groups[g]
-	view.groups[g] = before + by
-	if view.groups[g] == 0 {
-		delete(view.groups, g)
-	}
-	if (before == 0) == (before+by == 0) {
-		return
-	}
-	t.add(v, ClusterKey(g))
-	if e := c.groups[g]; e != nil && e.group != nil {
-		t.add(v, endpointsKey(g, e.endpoints))
-		for _, name := range e.secrets {
-			t.add(v, SecretKey(name))
-		}
-	}
-}
-
 // setView replaces which listeners a view has.
 func (c *Catalog) setView(id model.ViewID, v *model.View, t touched) {
 	e := c.views[id]
@@ -392,44 +229,6 @@ func (c *Catalog) setView(id model.ViewID, v *model.View, t touched) {
 			c.countListener(t, id, e, l, +1)
 		}
 	}
-}
-
-func (c *Catalog) countListener(t touched, v model.ViewID, view *viewEntry, l model.ListenerID, by int) {
-	s := c.listenerEntry(l)
-	for g := range s.uses {
-		c.countGroup(t, v, view, g, by)
-	}
-	for _, names := range s.secrets {
-		for _, name := range names {
-			t.add(v, SecretKey(name))
-		}
-	}
-}
-
-// touchListener marks a listener, and all that is fixed by its existence too when it
-// came or went: its scopes and every shard, the empty ones as well.
-func (c *Catalog) touchListener(t touched, v model.ViewID, l model.ListenerID, whole bool) {
-	t.add(v, ListenerKey(l))
-	if !whole {
-		return
-	}
-	if s := c.listeners[l]; s != nil && s.listener != nil && xds.HTTP3(*s.listener) {
-		t.add(v, quicKey(l))
-	}
-	for _, shard := range xds.AllShards(l) {
-		t.add(v, RoutesKey(l, shard))
-		t.add(v, Key{Type: agentv1.ScopeType, Name: xds.RouteConfigurationName(l, shard), Listener: l, shard: shard})
-	}
-}
-
-// ListenerKey names the resource of a listener over TCP.
-func ListenerKey(l model.ListenerID) Key {
-	return Key{Type: agentv1.ListenerType, Name: string(l), Listener: l}
-}
-
-// RoutesKey names the routes of a shard.
-func RoutesKey(l model.ListenerID, shard int) Key {
-	return Key{Type: agentv1.RouteType, Name: xds.RouteConfigurationName(l, shard), Listener: l, shard: shard}
 }
 
 // sweep drops what nothing points to any more.
@@ -461,12 +260,4 @@ func (c *Catalog) sweep(ch translate.Changes) {
 		}
 	}
 	c.sweepSecrets()
-}
-
-// groupsOf are the groups that a virtual host names.
-func groupsOf(h *model.VirtualHost) []model.GroupID {
-	if h == nil {
-		return nil
-	}
-	return h.Groups()
 }

@@ -11,4 +11,14 @@
 //
 // It does no I/O and reads no clock. Invariant: the changes of all calls of Apply add up to the
 // content of each view, whatever the order.
+//
+// Its files in reading order, each of which calls only later ones:
+//
+//   - catalog.go: New, and Apply, which receives the changes;
+//   - build.go: the resources that a view is sent;
+//   - unsendable.go, empty.go, read.go: answers about the content;
+//   - secret.go: TLS hosts, and the Secrets that listeners and groups need;
+//   - shard.go: routes, and the hosts that a shard has no room for;
+//   - use.go: the groups that hosts, listeners and views use;
+//   - entry.go, key.go: what is kept of each listener, group and set; the names of resources.
 package catalog

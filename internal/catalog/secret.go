@@ -10,7 +10,6 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
-	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // secretSource is what one Secret is made of: a certificate, or authorities.
@@ -76,9 +75,6 @@ func newSecrets() secrets {
 		demanded: map[string]map[model.ListenerID]bool{}, idle: map[string]bool{},
 	}
 }
-
-// SecretKey names a Secret.
-func SecretKey(name string) Key { return Key{Type: agentv1.SecretType, Name: name} }
 
 // touchSecret marks a Secret at every view that has it.
 func (c *Catalog) touchSecret(t touched, name string) {
@@ -187,15 +183,6 @@ func (c *Catalog) needSecrets(t touched, id model.ListenerID, host string, sourc
 		delete(e.listeners, id)
 		c.secrets.idle[name] = true
 		c.touchAt(t, id, SecretKey(name))
-	}
-}
-
-// touchAt marks a resource at every view that has the listener.
-func (c *Catalog) touchAt(t touched, id model.ListenerID, k Key) {
-	for v, view := range c.views {
-		if view.listeners[id] {
-			t.add(v, k)
-		}
 	}
 }
 
@@ -349,10 +336,6 @@ func (c *Catalog) setListener(id model.ListenerID, l *model.Listener, t touched)
 	c.countUses(t, model.HostKey{Listener: id}, listenerGroups(old), listenerGroups(l))
 }
 
-func quicKey(id model.ListenerID) Key {
-	return Key{Type: agentv1.ListenerType, Name: xds.QUICListenerName(id), Listener: id}
-}
-
 // tlsHosts are the hosts that a listener must be told of.
 func (c *Catalog) tlsHosts(id model.ListenerID, s *listenerEntry) []xds.TLSHost {
 	names := maps.Keys(s.special)
@@ -432,17 +415,3 @@ func (c *Catalog) SecretsOf(k model.HostKey) []string {
 }
 
 func isWildcard(host string) bool { return host != "" && host[0] == '*' }
-
-func tlsGroups(h *model.TLSHost) []model.GroupID {
-	if h == nil {
-		return nil
-	}
-	return h.Groups()
-}
-
-func listenerGroups(l *model.Listener) []model.GroupID {
-	if l == nil {
-		return nil
-	}
-	return l.Groups()
-}

@@ -17,12 +17,6 @@ import (
 // A RouteConfiguration has all hosts of its shard, of several owners. A host that cannot be encoded, or
 // makes it too large, hurts itself only: it stays as it was sent last, or is answered 503.
 
-// HostKey is the key under which unfit has one host of a shard.
-func HostKey(shard Key, host string) Key {
-	shard.Name, shard.Host = shard.Name+"/"+host, host
-	return shard
-}
-
 // routesResource makes the RouteConfiguration of a shard; nil says that there is none, or that it
 // cannot be sent.
 func (c *Catalog) routesResource(k Key) *delta.Resource {
