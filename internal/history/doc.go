@@ -8,4 +8,12 @@
 // and Stored one that was read: a plane prepends the steps of earlier planes to its own.
 //
 // It does no I/O, reads no clock and starts no goroutine; the plane's keeper does these.
+//
+// Its files in reading order, each of which calls only later ones:
+//
+//   - history.go: New, and Apply, which receives the changes;
+//   - freeze.go: a Freeze, from its beginning to its end;
+//   - log.go, pack.go: the history as it is written down, and turning steps back;
+//   - steps.go, owner.go: the last steps, and the objects that they are of;
+//   - routing.go: routing as a value.
 package history

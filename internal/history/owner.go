@@ -2,6 +2,7 @@ package history
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -62,4 +63,60 @@ func ownerOfListener(id model.ListenerID) model.Object {
 		return model.Object{Kind: "Gateway", Namespace: parts[1], Name: parts[2]}
 	}
 	return model.Object{Kind: "listener", Name: string(id)}
+}
+
+// namedOwners is how many objects a step names at most.
+const namedOwners = 8
+
+// ownersOf are the first owners of changes to a state, sorted.
+func ownersOf(before, changes Routing) []model.Object {
+	var c Step
+	for k, v := range changes.hosts {
+		for _, o := range routeOwners(before.hosts[k], v) {
+			c.name(o)
+		}
+	}
+	for k, v := range changes.tls {
+		for _, h := range []*model.TLSHost{before.tls[k], v} {
+			if h != nil {
+				c.name(h.Owner)
+			}
+		}
+	}
+	c.nameRest(before, changes)
+	slices.SortFunc(c.owners, model.Object.Compare)
+	return c.owners
+}
+
+// routeOwners are the owners of the routes that differ.
+func routeOwners(before, after *model.VirtualHost) []model.Object {
+	routes := func(h *model.VirtualHost) map[string]*model.Route {
+		byName := map[string]*model.Route{}
+		if h != nil {
+			for i := range h.Routes {
+				byName[h.Routes[i].Name] = &h.Routes[i]
+			}
+		}
+		return byName
+	}
+	old, now := routes(before), routes(after)
+	var owners []model.Object
+	for name, r := range now {
+		if was := old[name]; was == nil || !reflect.DeepEqual(was, r) {
+			owners = append(owners, r.Owner)
+		}
+	}
+	for name, r := range old {
+		if now[name] == nil {
+			owners = append(owners, r.Owner)
+		}
+	}
+	return owners
+}
+
+// name notes an object that the step is of.
+func (c *Step) name(o model.Object) {
+	if len(c.owners) < namedOwners && !slices.Contains(c.owners, o) {
+		c.owners = append(c.owners, o)
+	}
 }
