@@ -9,4 +9,11 @@
 //
 // It does no I/O and reads no clock. Its state is in memory only: after a restart of the plane the
 // machines report again.
+//
+// Its files in reading order, each of which calls only later ones:
+//
+//   - checks.go: New, Use, Members and Report, which receive the inputs, and Judge and Flush, which give the results;
+//   - report.go: the same results for people;
+//   - ration.go: the checks that nobody requested, by namespace;
+//   - checked.go: one check and its checkers.
 package health
