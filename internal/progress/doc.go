@@ -9,4 +9,10 @@
 //
 // It does no I/O and reads no clock. It refuses to guess: while a machine may still send its
 // first report the result is unknown, and the written status stays.
+//
+// Its files in reading order, each of which calls only later ones:
+//
+//   - tracker.go: New, Apply and Judge;
+//   - machine.go: the reports of one machine;
+//   - unfit.go, publications.go: resources that cannot be sent, and the times of revisions.
 package progress

@@ -7,4 +7,13 @@
 //
 // It decides nothing about traffic, and nothing waits for it: machines receive a change before any status is
 // written.
+//
+// Its files in reading order, each of which calls only later ones:
+//
+//   - apply.go, service.go, route.go, gateway.go, policy.go: the status that an object should show, by kind;
+//   - condition.go: conditions beside those of other controllers;
+//   - state.go: the same status in one word, for people;
+//   - programmed.go: the progress of machines as a condition;
+//   - writer.go, events.go: writing, and the Events of a write;
+//   - queue.go: the order of writes.
 package status
