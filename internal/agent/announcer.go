@@ -224,7 +224,7 @@ func (a *announcer) apply() (again time.Duration) {
 	}
 	clear(a.withheld)
 	clear(a.lacks)
-	var claims []model.Claim
+	var candidacies []model.Candidacy
 	waiting := false
 	for _, name := range slices.Sorted(maps.Keys(a.vips)) {
 		v := a.vips[name]
@@ -240,7 +240,7 @@ func (a *announcer) apply() (again time.Duration) {
 				speak.Prefixes = append(speak.Prefixes, model.Advertisement{Prefix: v.Prefix(), Path: v.Path})
 			}
 		case model.AnnounceL2:
-			claims = append(claims, model.Claim{VIP: v.Address, Candidates: v.Candidates, Interfaces: v.Interfaces, Ready: why == ""})
+			candidacies = append(candidacies, model.Candidacy{VIP: v.Address, Candidates: v.Candidates, Interfaces: v.Interfaces, Ready: why == ""})
 		default:
 			a.withheld[v.Address] = "this agent is too old for the way in which its pool is announced: upgrade it"
 		}
@@ -268,7 +268,7 @@ func (a *announcer) apply() (again time.Duration) {
 		a.drivers.Speaker.Set(speak)
 	}
 	if a.drivers.Segment != nil {
-		a.drivers.Segment.Set(claims)
+		a.drivers.Segment.Set(candidacies)
 	}
 	a.changed.raise()
 	return again

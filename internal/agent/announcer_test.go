@@ -225,8 +225,8 @@ func TestClaims(t *testing.T) {
 	a.whole()
 	a.listens("http-80")
 	a.says()
-	if c := a.claims[len(a.claims)-1]; len(c) != 1 || c[0].VIP != one || !c[0].Ready || !slices.Equal(c[0].Candidates, v.Candidates) || !slices.Equal(c[0].Interfaces, v.Interfaces) {
-		t.Errorf("the claims are %+v", c)
+	if c := a.candidacies[len(a.candidacies)-1]; len(c) != 1 || c[0].VIP != one || !c[0].Ready || !slices.Equal(c[0].Candidates, v.Candidates) || !slices.Equal(c[0].Interfaces, v.Interfaces) {
+		t.Errorf("the candidacies are %+v", c)
 	}
 	if len(a.held) > 0 || !slices.Equal(a.kept, []netip.Addr{one}) {
 		t.Errorf("the loopback holds %v and leaves %v, want the VIP left to the segment", a.held, a.kept)
@@ -239,8 +239,8 @@ func TestClaims(t *testing.T) {
 
 	a.listens() // one that cannot serve must say so, for another to own the VIP
 	a.says()
-	if c := a.claims[len(a.claims)-1]; len(c) != 1 || c[0].Ready {
-		t.Errorf("the claims are %+v", c)
+	if c := a.candidacies[len(a.candidacies)-1]; len(c) != 1 || c[0].Ready {
+		t.Errorf("the candidacies are %+v", c)
 	}
 	a.told(one, model.VIPWithheld, "the proxy does not serve listener http-80 yet")
 }

@@ -156,8 +156,8 @@ func TestVIPsOfASegmentAreHeldForFlowsThatTheirOwnerPassesOn(t *testing.T) {
 			if !slices.Equal(a.held, held) || !slices.Equal(a.kept, []netip.Addr{one}) {
 				t.Errorf("%s: held %v, want %v; kept %v", what, a.held, held, a.kept)
 			}
-			if claims := a.claims[len(a.claims)-1]; len(claims) != 1 || !claims[0].Ready {
-				t.Errorf("%s: the segment was told %+v", what, claims)
+			if candidacies := a.candidacies[len(a.candidacies)-1]; len(candidacies) != 1 || !candidacies[0].Ready {
+				t.Errorf("%s: the segment was told %+v", what, candidacies)
 			}
 		})
 	}

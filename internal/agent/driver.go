@@ -106,7 +106,7 @@ type Speaker interface {
 // Segment owns VIPs on a flat network. Set may be called again with the same.
 type Segment interface {
 	Run(ctx context.Context) error
-	Set([]model.Claim)
+	Set([]model.Candidacy)
 	// Status is sorted by address.
 	Status() []model.VIPObserved
 }

@@ -24,19 +24,19 @@ import (
 
 // parts are a machine's network, its proxy and its clock, as a test sets them.
 type parts struct {
-	mu       sync.Mutex
-	now      time.Time
-	proxy    model.ProxyStatus
-	spoken   []model.Speaking // each that was Set
-	claims   [][]model.Claim
-	sessions []model.Session
-	owned    []model.VIPObserved
-	held     []netip.Addr
-	kept     []netip.Addr
-	sets     int // of the loopback
-	refused  map[netip.Addr]error
-	withdrew int
-	said     bytes.Buffer
+	mu          sync.Mutex
+	now         time.Time
+	proxy       model.ProxyStatus
+	spoken      []model.Speaking // each that was Set
+	candidacies [][]model.Candidacy
+	sessions    []model.Session
+	owned       []model.VIPObserved
+	held        []netip.Addr
+	kept        []netip.Addr
+	sets        int // of the loopback
+	refused     map[netip.Addr]error
+	withdrew    int
+	said        bytes.Buffer
 }
 
 func (p *parts) with(f func()) {
@@ -83,7 +83,9 @@ func (s fakeSpeaker) Withdraw(context.Context) error {
 type fakeSegment struct{ *parts }
 
 func (s fakeSegment) Run(ctx context.Context) error { <-ctx.Done(); return nil }
-func (s fakeSegment) Set(c []model.Claim)           { s.with(func() { s.claims = append(s.claims, c) }) }
+func (s fakeSegment) Set(c []model.Candidacy) {
+	s.with(func() { s.candidacies = append(s.candidacies, c) })
+}
 
 func (s fakeSegment) Status() (all []model.VIPObserved) {
 	s.with(func() { all = slices.Clone(s.owned) })

@@ -291,7 +291,7 @@ func members(in Input) []member {
 		}
 		family := model.BackendSet{Backends: slices.Clone(set.Backends)}
 		family.Backends = slices.DeleteFunc(family.Backends, func(b model.Backend) bool { return b.Address.Addr().Unmap().Is4() != f.VIP.Is4() })
-		state, none := family.Takes()
+		state, none := family.Accepting()
 		for _, b := range family.Backends {
 			m := member{target: i, own: DefaultWeight, FrontendBackend: model.FrontendBackend{Address: b.Address, Machine: b.Machine, State: b.State}}
 			if w, said := f.Weights[b.Address.Addr()]; said {

@@ -29,7 +29,7 @@ func (c *Catalog) EmptySets() []model.Problem {
 		if e.set == nil {
 			continue
 		}
-		_, none := e.set.Takes()
+		_, none := e.set.Accepting()
 		ill, asked := "", false
 		hosts := map[string]bool{}
 		for _, g := range slices.Sorted(maps.Keys(e.groups)) {

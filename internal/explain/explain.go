@@ -48,8 +48,8 @@ type World struct {
 	// PoliciesOf are the RoutePolicies that hold for a route, and those that hold for its
 	// host, those that go before others first.
 	PoliciesOf func(model.HostKey, *model.Route) (route, host []Says)
-	// Claimants are resources that name a host, whether or not they are served.
-	Claimants func(host string) []model.Object
+	// NamedBy are resources that name a host, whether or not they are served.
+	NamedBy func(host string) []model.Object
 	// OfOthers are the IngressRoutes that name a host and are another controller's.
 	OfOthers func(host string) []OfOther
 	// Where is "file:line" of a field, empty when it is not known.
@@ -246,8 +246,8 @@ func (x *explainer) explain() {
 	}
 	x.network(id)
 	name := strings.ToLower(stripPort(stripDot(x.request.Host)))
-	if x.world.Claimants != nil {
-		x.concern(x.world.Claimants(name)...)
+	if x.world.NamedBy != nil {
+		x.concern(x.world.NamedBy(name)...)
 	}
 	x.ofOthers(name)
 	x.frozen(id, name)

@@ -299,7 +299,7 @@ func (x *explainer) backends(g *Group) {
 		return
 	}
 	g.Refusal = set.Refusal
-	state, none := set.Takes()
+	state, none := set.Accepting()
 	known := map[model.Health]int{}
 	for _, b := range set.Backends {
 		out := Backend{Address: b.Address, State: b.State.String(), Zone: b.Zone}

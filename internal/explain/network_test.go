@@ -163,7 +163,7 @@ func TestNobodyTakesTheConnection(t *testing.T) {
 
 func TestProblemsOfWhoNamesTheHost(t *testing.T) {
 	g := given{}
-	g.Claimants = func(name string) []model.Object {
+	g.NamedBy = func(name string) []model.Object {
 		return []model.Object{{Kind: "HTTPRoute", Namespace: "team", Name: name}}
 	}
 	// A root that asks for the listener too has nothing to do with this host.

@@ -18,7 +18,7 @@ const reasonNotChecked = "BackendsNotChecked"
 // AllUnhealthy says whether every backend of a set that takes requests is unhealthy for a user,
 // with the result of a check of the first.
 func (h *Checks) AllUnhealthy(u User, s *model.BackendSet) (what string, all bool) {
-	state, none := s.Takes()
+	state, none := s.Accepting()
 	if none || len(h.users[u]) == 0 {
 		return "", false
 	}

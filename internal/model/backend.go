@@ -70,7 +70,7 @@ const (
 	BackendHTTP2 BackendProtocol = "HTTP2"
 	// BackendAuto is HTTP/2 or HTTP/1.1 as the backend chooses by ALPN; only with TLS.
 	BackendAuto BackendProtocol = "Auto"
-	// BackendTCP takes bytes.
+	// BackendTCP is sent bytes.
 	BackendTCP BackendProtocol = "TCP"
 )
 
@@ -139,10 +139,10 @@ type BackendSet struct {
 	Refusal string `json:"refusal,omitempty"`
 }
 
-// Takes says which backends take new requests: those that are ready or, where none is,
+// Accepting says which backends accept new requests: those that are ready or, where none is,
 // those that drain. A Service whose last backend ends serves on until it has ended (KEP-1669).
 // none is true when nothing does.
-func (s BackendSet) Takes() (state BackendState, none bool) {
+func (s BackendSet) Accepting() (state BackendState, none bool) {
 	state, none = BackendUnready, true
 	for _, b := range s.Backends {
 		if b.State < state {
@@ -152,7 +152,7 @@ func (s BackendSet) Takes() (state BackendState, none bool) {
 	return state, none
 }
 
-// Backend is one server that takes requests.
+// Backend is one server that accepts requests.
 type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	State   BackendState   `json:"state"`
@@ -161,15 +161,15 @@ type Backend struct {
 	Machine string `json:"machine,omitempty"`
 }
 
-// BackendState says whether a backend takes new work.
+// BackendState says whether a backend accepts new work.
 type BackendState uint8
 
 const (
-	// BackendReady takes new requests.
+	// BackendReady accepts new requests.
 	BackendReady BackendState = iota
 	// BackendDraining finishes what it has (EndpointSlice: serving and terminating).
 	BackendDraining
-	// BackendUnready takes nothing.
+	// BackendUnready accepts nothing.
 	BackendUnready
 )
 

@@ -80,9 +80,9 @@ type Frontend struct {
 	Affinity time.Duration `json:"affinityNanoseconds,omitempty"`
 	// Sources that may be clients, sorted; empty is everybody.
 	Sources []netip.Prefix `json:"sources,omitempty"`
-	// NewFlows that a machine takes in a second; more are dropped. 0 is no limit.
+	// NewFlows that a machine accepts in a second; more are dropped. 0 is no limit.
 	NewFlows uint32 `json:"newFlows,omitempty"`
-	// Drain is how long a backend that is to take no new flow keeps its flows.
+	// Drain is how long a backend that is to accept no new flow keeps its flows.
 	Drain time.Duration `json:"drainNanoseconds,omitempty"`
 	// LocalOnly takes new flows to backends of the machine that they reach only, which
 	// announces the VIP while it has one (externalTrafficPolicy: Local).
@@ -94,7 +94,7 @@ type Frontend struct {
 	QUIC  *QUICServer  `json:"quic,omitempty"`
 	// Weights of single backends among their set, by address; 100 where nothing is said.
 	Weights map[netip.Addr]uint32 `json:"weights,omitempty"`
-	// Drained backends take no new flow, by address.
+	// Drained backends accept no new flow, by address.
 	Drained []netip.Addr `json:"drained,omitempty"`
 	// Scheduler of IPVS: wlc, wrr or mh; empty is mh. Other data planes hash always.
 	Scheduler string `json:"scheduler,omitempty"`
@@ -163,7 +163,7 @@ type FrontendBackend struct {
 	Address netip.AddrPort `json:"address"`
 	// Machine of ours that it is on; empty when it is on none.
 	Machine string `json:"machine,omitempty"`
-	// Weight is its share of new flows, relative to the others'; 0 takes none.
+	// Weight is its share of new flows, relative to the others'; 0 is none.
 	Weight uint32 `json:"weight"`
 	// HopWeight is the largest weight within the last drain time, at least Weight. It says
 	// for which rows the backend may own flows.
@@ -177,18 +177,18 @@ type FrontendBackend struct {
 // Proxy says that the backend is a machine's proxy for that frontend.
 func (b FrontendBackend) Proxy(k FrontendKey) bool { return b.Address.Addr() == k.VIP }
 
-// AllFail says that backends take new flows, and that every one of those fails its check.
+// AllFail says that backends accept new flows, and that every one of those fails its check.
 func AllFail(backends []FrontendBackend) bool {
-	takes := 0
+	accepting := 0
 	for _, b := range backends {
 		if b.Weight == 0 {
 			continue
 		}
-		if takes++; b.Health != Unhealthy {
+		if accepting++; b.Health != Unhealthy {
 			return false
 		}
 	}
-	return takes > 0
+	return accepting > 0
 }
 
 // Compare orders by address and machine.

@@ -8,10 +8,10 @@ type FrontendStatus struct {
 	Owner    Object     `json:"owner"`
 	Listener ListenerID `json:"listener,omitempty"` // of proxies, which are its backends
 	Machines []string   `json:"machines"`
-	// State is balanced, pending, refused or idle (no backend takes new flows).
+	// State is balanced, pending, refused or idle (no backend accepts new flows).
 	State   string `json:"state"`
 	Message string `json:"message,omitempty"`
-	// Backends that there are, and those of them that take new flows.
+	// Backends that there are, and those of them that accept new flows.
 	Backends  int `json:"backends"`
 	Available int `json:"available"`
 	// At says what each connected machine of its VIP does about it, sorted by machine.
@@ -49,7 +49,7 @@ type BackendStatus struct {
 	Bytes    uint64 `json:"bytes"`
 	// RowsPercent is its part of the machines' lookup tables.
 	RowsPercent float64 `json:"rowsPercent"`
-	// Drain is how long it keeps its flows once it takes no new one.
+	// Drain is how long it keeps its flows once it accepts no new one.
 	Drain time.Duration `json:"drainNanoseconds"`
 }
 

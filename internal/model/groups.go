@@ -109,7 +109,7 @@ func (l Listener) Groups() []GroupID {
 	return set.sorted()
 }
 
-// Groups are the groups that take what is inside, sorted and unique.
+// Groups are the groups that the connections inside are forwarded to, sorted and unique.
 func (h TLSHost) Groups() []GroupID {
 	set := groupSet{}
 	for _, g := range h.TCP {

@@ -47,7 +47,7 @@ const (
 	ProtocolHTTPS Protocol = "HTTPS"
 )
 
-// Listener is a port at which proxies take requests.
+// Listener is a port at which proxies accept requests.
 type Listener struct {
 	ID       ListenerID `json:"id"`
 	Port     uint16     `json:"port"`

@@ -286,8 +286,8 @@ type Advertisement struct {
 	Path   PathOptions
 }
 
-// Claim is a VIP that a machine may own on a segment (AnnounceL2).
-type Claim struct {
+// Candidacy is a VIP that a machine may own on a segment (AnnounceL2).
+type Candidacy struct {
 	VIP        netip.Addr
 	Candidates []string // machines, most preferred first
 	Interfaces []string // where an owner answers; empty leaves the choice to the driver

@@ -33,8 +33,8 @@ type VirtualHost struct {
 	Routes []Route `json:"routes"`
 }
 
-// NoUpgrade reports whether the host as a whole takes no WebSockets, whatever a route does: it has
-// an exact name and routes that forward, and none of these takes any.
+// NoUpgrade reports whether the host as a whole accepts no WebSockets, whatever a route does: it has
+// an exact name and routes that forward, and none of these accepts any.
 func (h *VirtualHost) NoUpgrade() bool {
 	if strings.HasPrefix(h.Host, "*") {
 		return false
@@ -50,7 +50,7 @@ func (h *VirtualHost) NoUpgrade() bool {
 	return refused
 }
 
-// Route is one match and what happens to the requests that it takes.
+// Route is one match and what happens to the requests that it matches.
 type Route struct {
 	// Name is unique within the virtual host and says where the route was written:
 	// "HTTPRoute/team/app/rules/0/matches/1".
@@ -84,10 +84,10 @@ type PathMatchKind string
 const (
 	// PathExact matches the whole path.
 	PathExact PathMatchKind = "Exact"
-	// PathSegments matches a prefix that ends at a "/": "/a" takes "/a" and "/a/b",
+	// PathSegments matches a prefix that ends at a "/": "/a" matches "/a" and "/a/b",
 	// not "/ab" (Gateway API's PathPrefix).
 	PathSegments PathMatchKind = "Segments"
-	// PathPrefix matches any string prefix: "/a" takes "/ab" (IngressRoute's match).
+	// PathPrefix matches any string prefix: "/a" matches "/ab" (IngressRoute's match).
 	PathPrefix PathMatchKind = "Prefix"
 	// PathRegex matches the whole path by an RE2 expression.
 	PathRegex PathMatchKind = "Regex"

@@ -17,7 +17,7 @@ type Certificate struct {
 	NotBefore time.Time `json:"notBefore"`
 	NotAfter  time.Time `json:"notAfter"`
 	// MustStaple says that clients are to refuse the certificate without an OCSP response (RFC
-	// 7633); Envoy does not take it without one.
+	// 7633); Envoy does not accept it without one.
 	MustStaple bool `json:"mustStaple,omitempty"`
 	// OCSP is the DER response to staple (RFC 6066, 8), if there is one.
 	OCSP []byte `json:"ocsp,omitempty"`
@@ -46,11 +46,11 @@ func LeastTLS(host, listener, floor TLSVersion) TLSVersion {
 }
 
 // TLSHost is what becomes of TLS connections for one server name at a listener. The host
-// of the key is exact, "*.suffix" or "*", which also takes clients without a server name.
+// of the key is exact, "*.suffix" or "*", which also matches clients without a server name.
 type TLSHost struct {
 	HostKey
 	Owner Object `json:"owner"`
-	// Certificates to show; of several the proxy takes the one for the server name and the
+	// Certificates to show; of several the proxy chooses the one for the server name and the
 	// client's algorithms. Empty hands connections on without ending TLS (passthrough) where
 	// TCP is set, and closes them where it is not: the host is somebody's, who has no
 	// certificate that can be shown.
@@ -77,7 +77,7 @@ type BackendTLS struct {
 	Names []AltName `json:"names,omitempty"`
 	// Authorities that may have signed; empty are those of the machine's system.
 	Authorities []AuthorityID `json:"authorities,omitempty"`
-	// Unverified takes whatever certificate the backend shows.
+	// Unverified accepts any certificate that the backend shows.
 	Unverified bool `json:"unverified,omitempty"`
 	// Certificate that the proxy shows; empty is none.
 	Certificate CertificateID `json:"certificate,omitempty"`

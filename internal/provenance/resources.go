@@ -26,7 +26,7 @@ type Resources struct {
 func (k Resources) World() explain.World {
 	return explain.World{
 		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
-		PoliciesOf: k.policiesOf, Claimants: k.namedBy, OfOthers: k.ofOthers,
+		PoliciesOf: k.policiesOf, NamedBy: k.namedBy, OfOthers: k.ofOthers,
 	}
 }
 

@@ -328,8 +328,8 @@ func TestPoliciesOf(t *testing.T) {
 	expect(t, policyTexts(host))
 }
 
-// TestClaimants: whoever names a host is named, also where nobody is served.
-func TestClaimants(t *testing.T) {
+// TestNamedBy: whoever names a host is named, also where nobody is served.
+func TestNamedBy(t *testing.T) {
 	k := resources(t)
 	wild := gatewayv1.Hostname("*.Example.ORG")
 	k.Snapshot.HTTPRoutes[snapshot.Name{Namespace: "team", Name: "wild"}] = &gatewayv1.HTTPRoute{
@@ -351,7 +351,7 @@ func TestClaimants(t *testing.T) {
 	} {
 		t.Run(host, func(t *testing.T) {
 			var got []string
-			for _, o := range w.Claimants(host) {
+			for _, o := range w.NamedBy(host) {
 				got = append(got, o.String())
 			}
 			expect(t, got, want...)

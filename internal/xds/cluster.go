@@ -111,8 +111,8 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 	})
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: EndpointsName(g)}
 	var here *endpointv3.LocalityLbEndpoints
-	takes, none := s.Takes()
-	if g.Presumed() && !none && health != nil && allIll(backends, takes, health) {
+	accepting, none := s.Accepting()
+	if g.Presumed() && !none && health != nil && allIll(backends, accepting, health) {
 		known := health
 		health = func(b netip.AddrPort) (model.Health, string) {
 			_, check := known(b)
@@ -132,12 +132,12 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 			known, check = health(b.Address)
 		}
 		e := &endpointv3.LbEndpoint{
-			HealthStatus: healthStatus(b.State, !none && b.State == takes, known),
+			HealthStatus: healthStatus(b.State, !none && b.State == accepting, known),
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{
 				Address: address(b.Address.Addr().Unmap().WithZone("").String(), b.Address.Port()),
 			}},
 		}
-		if check != "" && !none && b.State == takes {
+		if check != "" && !none && b.State == accepting {
 			fields := map[string]*structpb.Value{agentv1.CheckMetadataKey: structpb.NewStringValue(check)}
 			if g.Presumed() {
 				fields[agentv1.PresumedMetadataKey] = structpb.NewBoolValue(true)
@@ -149,23 +149,23 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 	return out
 }
 
-// allIll says that every backend that takes requests is unhealthy.
-func allIll(backends []model.Backend, takes model.BackendState, health Health) bool {
+// allIll says that every backend that accepts requests is unhealthy.
+func allIll(backends []model.Backend, accepting model.BackendState, health Health) bool {
 	return !slices.ContainsFunc(backends, func(b model.Backend) bool {
 		known, _ := health(b.Address)
-		return b.State == takes && known != model.Unhealthy
+		return b.State == accepting && known != model.Unhealthy
 	})
 }
 
-// healthStatus is what Envoy is told of a backend: takes says that it may get new requests,
+// healthStatus is what Envoy is told of a backend: accepts says that it may get new requests,
 // as far as its state goes.
-func healthStatus(s model.BackendState, takes bool, h model.Health) corev3.HealthStatus {
+func healthStatus(s model.BackendState, accepts bool, h model.Health) corev3.HealthStatus {
 	switch {
 	case h == model.Unhealthy || s == model.BackendUnready:
 		return corev3.HealthStatus_UNHEALTHY
-	case takes && h == model.HealthUnknown:
+	case accepts && h == model.HealthUnknown:
 		return corev3.HealthStatus_UNKNOWN
-	case takes:
+	case accepts:
 		return corev3.HealthStatus_HEALTHY
 	default:
 		return corev3.HealthStatus_DRAINING

@@ -35,8 +35,8 @@ type Config struct {
 	Leave func() bool
 }
 
-// Claim is a VIP that this machine may own.
-type Claim = model.Claim
+// Candidacy is a VIP that this machine may own.
+type Candidacy = model.Candidacy
 
 // Announcer owns VIPs on the segments of one machine. Its methods may be called
 // concurrently.
@@ -44,24 +44,24 @@ type Announcer struct {
 	c    Config
 	kick chan struct{} // something is to be done before the timer
 
-	mu      sync.Mutex
-	running bool
-	claims  []Claim
-	why     map[netip.Addr][]error // interfaces that cannot be used
-	ports   map[string]*port       // by name of the interface
-	dirty   bool                   // claims or interfaces may have changed
-	synced  time.Time
-	wake    time.Time // when the loop looks again
-	holding map[netip.Addr]bool
-	seen    map[netip.Addr]model.VIPObserved
-	readers sync.WaitGroup
+	mu          sync.Mutex
+	running     bool
+	candidacies []Candidacy
+	why         map[netip.Addr][]error // interfaces that cannot be used
+	ports       map[string]*port       // by name of the interface
+	dirty       bool                   // candidacies or interfaces may have changed
+	synced      time.Time
+	wake        time.Time // when the loop looks again
+	holding     map[netip.Addr]bool
+	seen        map[netip.Addr]model.VIPObserved
+	readers     sync.WaitGroup
 }
 
 // resync is how often interfaces are looked at though the kernel reported no change,
-// and settle how seldom if it reports many.
+// and resyncPause how seldom if it reports many.
 const (
-	resync = 10 * time.Second
-	settle = 100 * time.Millisecond
+	resync      = 10 * time.Second
+	resyncPause = 100 * time.Millisecond
 )
 
 // New returns an announcer that does nothing until Run.
@@ -82,17 +82,17 @@ func New(c Config) *Announcer {
 	}
 }
 
-// Set replaces the claims. It may be called again with the same.
-func (a *Announcer) Set(claims []Claim) {
+// Set replaces the candidacies. It may be called again with the same.
+func (a *Announcer) Set(candidacies []Candidacy) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if reflect.DeepEqual(a.claims, claims) {
+	if reflect.DeepEqual(a.candidacies, candidacies) {
 		return
 	}
-	a.claims = nil
-	for _, c := range claims {
+	a.candidacies = nil
+	for _, c := range candidacies {
 		c.Candidates, c.Interfaces = slices.Clone(c.Candidates), slices.Clone(c.Interfaces)
-		a.claims = append(a.claims, c)
+		a.candidacies = append(a.candidacies, c)
 	}
 	a.dirty, a.synced = true, time.Time{}
 	a.poke()
@@ -149,12 +149,12 @@ func (a *Announcer) Run(ctx context.Context) error {
 func (a *Announcer) step() time.Duration {
 	a.mu.Lock()
 	now := a.c.Now()
-	if now.Sub(a.synced) >= resync || a.dirty && now.Sub(a.synced) >= settle {
+	if now.Sub(a.synced) >= resync || a.dirty && now.Sub(a.synced) >= resyncPause {
 		a.sync(now)
 	}
 	a.wake = a.synced.Add(resync)
 	if a.dirty {
-		a.wake = a.synced.Add(settle)
+		a.wake = a.synced.Add(resyncPause)
 	}
 	for _, p := range a.ports {
 		a.late(now, p)
@@ -320,8 +320,8 @@ func (a *Announcer) end(leave bool) {
 func (a *Announcer) observe(now time.Time) bool {
 	changed := false
 	claimed := map[netip.Addr]bool{}
-	for _, claim := range a.claims {
-		vip := claim.VIP
+	for _, candidacy := range a.candidacies {
+		vip := candidacy.VIP
 		claimed[vip] = true
 		o, elsewhere := a.view(now, vip)
 		if _, known := a.holding[vip]; !known && elsewhere && o.State != model.VIPAnnounced {

@@ -66,7 +66,7 @@ func (s station) compare(o station) int {
 type role uint8
 
 const (
-	idle    role = iota // has the claim, and cannot or may not own now
+	idle    role = iota // has the candidacy, and cannot or may not own now
 	standby             // would own
 	owner               // owns
 	paused              // owns; its agent restarts, and the VIP is to be kept for it
@@ -107,16 +107,16 @@ type election struct {
 
 // contest is the election of one VIP.
 type contest struct {
-	claim  Claim
-	rank   int // among the candidates; -1: it is none
-	own    bool
-	term   uint32 // of its own owning
-	top    uint32 // the highest that was seen
-	listen time.Time
-	vacant time.Time // since when nobody owns it; zero when somebody does
-	handed bool      // the last owner gave it up, so nobody needs to be asked
-	seen   bool      // it had an owner once
-	others map[station]*opinion
+	candidacy Candidacy
+	rank      int // among the candidates; -1: it is none
+	own       bool
+	term      uint32 // of its own owning
+	top       uint32 // the highest that was seen
+	listen    time.Time
+	vacant    time.Time // since when nobody owns it; zero when somebody does
+	handed    bool      // the last owner gave it up, so nobody needs to be asked
+	seen      bool      // it had an owner once
+	others    map[station]*opinion
 
 	probed    int       // probes sent
 	probeNext time.Time // when the next is due, or the answers to the last are
@@ -139,21 +139,21 @@ func newElection(self station) *election {
 	}
 }
 
-// set replaces the claims. A claim that stays keeps its state.
-func (e *election) set(now time.Time, claims []Claim) {
+// set replaces the candidacies. A candidacy that stays keeps its state.
+func (e *election) set(now time.Time, candidacies []Candidacy) {
 	wanted := map[netip.Addr]bool{}
-	for _, claim := range claims {
-		wanted[claim.VIP] = true
-		c := e.contests[claim.VIP]
+	for _, candidacy := range candidacies {
+		wanted[candidacy.VIP] = true
+		c := e.contests[candidacy.VIP]
 		if c == nil {
 			c = &contest{listen: now.Add(silence), vacant: now, others: map[station]*opinion{}}
-			e.contests[claim.VIP] = c
-			delete(e.farewell, claim.VIP)
+			e.contests[candidacy.VIP] = c
+			delete(e.farewell, candidacy.VIP)
 		}
-		if c.claim.Ready != claim.Ready {
+		if c.candidacy.Ready != candidacy.Ready {
 			e.fx.beat = true
 		}
-		c.claim, c.rank = claim, slices.Index(claim.Candidates, e.self.machine)
+		c.candidacy, c.rank = candidacy, slices.Index(candidacy.Candidates, e.self.machine)
 	}
 	for vip, c := range e.contests {
 		if wanted[vip] {
@@ -414,7 +414,7 @@ func (c *contest) owner(now time.Time) (station, *opinion) {
 func (e *election) better(now time.Time, c *contest) int {
 	n := 0
 	for s, o := range c.others {
-		rank := slices.Index(c.claim.Candidates, s.machine)
+		rank := slices.Index(c.candidacy.Candidates, s.machine)
 		if o.role == standby && now.Before(o.until) && rank >= 0 &&
 			cmp.Or(cmp.Compare(rank, c.rank), s.compare(e.self)) < 0 {
 			n++
@@ -426,7 +426,7 @@ func (e *election) better(now time.Time, c *contest) int {
 // blocked says why this station may not own the VIP.
 func (c *contest) blocked(now time.Time) string {
 	switch {
-	case !c.claim.Ready:
+	case !c.candidacy.Ready:
 		return "this machine does not serve it"
 	case c.rank < 0:
 		return "this machine is not among its candidates"

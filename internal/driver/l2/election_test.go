@@ -24,14 +24,14 @@ type segment struct {
 
 type simulated struct {
 	*election
-	name    string
-	frozen  bool
-	gone    bool
-	beatAt  time.Time
-	alive   time.Time
-	missed  []func()
-	refuses string
-	claims  []Claim
+	name        string
+	frozen      bool
+	gone        bool
+	beatAt      time.Time
+	alive       time.Time
+	missed      []func()
+	refuses     string
+	candidacies []Candidacy
 }
 
 var vip = netip.MustParseAddr("192.0.2.50")
@@ -68,20 +68,20 @@ func (s *segment) machine(name string) *simulated {
 	return nil
 }
 
-// claim makes machines candidates for the VIP, in this order.
-func (s *segment) claim(candidates ...string) {
+// nominate makes machines candidates for the VIP, in this order.
+func (s *segment) nominate(candidates ...string) {
 	for _, m := range s.machines {
-		m.claims = []Claim{{VIP: vip, Candidates: candidates, Ready: true}}
-		m.set(s.now, m.claims)
+		m.candidacies = []Candidacy{{VIP: vip, Candidates: candidates, Ready: true}}
+		m.set(s.now, m.candidacies)
 		s.act(m)
 	}
 }
 
 func (s *segment) ready(name string, ready bool) {
 	m := s.machine(name)
-	m.claims = slices.Clone(m.claims)
-	m.claims[0].Ready = ready
-	m.set(s.now, m.claims)
+	m.candidacies = slices.Clone(m.candidacies)
+	m.candidacies[0].Ready = ready
+	m.set(s.now, m.candidacies)
 	s.act(m)
 }
 
@@ -201,7 +201,7 @@ func (s *segment) stop(name string, as role) {
 
 func TestElection(t *testing.T) {
 	settled := func(s *segment) {
-		s.claim("a", "b", "c")
+		s.nominate("a", "b", "c")
 		s.run(2 * time.Second)
 		if s.owners() != "a" {
 			s.t.Fatalf("%q own it at first, want a", s.owners())
@@ -248,8 +248,8 @@ func TestElection(t *testing.T) {
 			s.stop("a", paused)
 			s.run(4 * time.Second)
 			m := s.start("a")
-			m.claims = s.machine("b").claims
-			m.set(s.now, m.claims)
+			m.candidacies = s.machine("b").candidacies
+			m.set(s.now, m.candidacies)
 		}, time.Minute, "a", "a takes"},
 		{"a restart that fails does not", func(s *segment) { s.stop("a", paused) }, restart + 500*time.Millisecond, "b", "b takes"},
 		{"a partition has two owners, and the later one stays", func(s *segment) {
@@ -290,8 +290,8 @@ func TestElection(t *testing.T) {
 			s.machine("b").refuses = "eth0 has it"
 			s.machine("a").gone = true
 		}, 3 * time.Second, "c", "c takes"},
-		{"who is no longer a candidate gives it up", func(s *segment) { s.claim("b", "c") }, 10 * time.Millisecond, "b", "a drops, b takes"},
-		{"a withdrawn claim is given up", func(s *segment) {
+		{"who is no longer a candidate gives it up", func(s *segment) { s.nominate("b", "c") }, 10 * time.Millisecond, "b", "a drops, b takes"},
+		{"a withdrawn candidacy is given up", func(s *segment) {
 			for _, m := range s.machines {
 				m.set(s.now, nil)
 				s.act(m)
@@ -324,7 +324,7 @@ func TestFirstOwner(t *testing.T) {
 		{"c", "c", 3300 * time.Millisecond},
 	} {
 		s := newSegment(t, strings.Split(tt.present, "")...)
-		s.claim("a", "b", "c")
+		s.nominate("a", "b", "c")
 		s.run(time.Second)
 		if got := s.owners(); got != "" {
 			t.Errorf("%s: %q own it before they listened", tt.present, got)
@@ -340,7 +340,7 @@ func TestFirstOwner(t *testing.T) {
 func TestDifferentListsAgree(t *testing.T) {
 	s := newSegment(t, "a", "b")
 	for m, list := range map[string][]string{"a": {"a", "b"}, "b": {"b", "a"}} {
-		s.machine(m).set(s.now, []Claim{{VIP: vip, Candidates: list, Ready: true}})
+		s.machine(m).set(s.now, []Candidacy{{VIP: vip, Candidates: list, Ready: true}})
 	}
 	s.run(5 * time.Second)
 	if got := s.owners(); got != "a" {
@@ -350,7 +350,7 @@ func TestDifferentListsAgree(t *testing.T) {
 
 func TestDeputyAnswersForARestartingOwner(t *testing.T) {
 	s := newSegment(t, "a", "b", "c")
-	s.claim("a", "b", "c")
+	s.nominate("a", "b", "c")
 	s.run(2 * time.Second)
 	s.stop("a", paused)
 	for name, want := range map[string]bool{"b": true, "c": false} {
@@ -369,7 +369,7 @@ func TestElectionConverges(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		s := newSegment(t, names...)
 		s.silent = true
-		s.claim(names...)
+		s.nominate(names...)
 		for range 30 {
 			m := s.machine(names[r.IntN(len(names))])
 			switch r.IntN(8) {
@@ -390,10 +390,10 @@ func TestElectionConverges(t *testing.T) {
 			case 6:
 				m.gone = true
 			case 7:
-				claims := m.claims
+				candidacies := m.candidacies
 				m = s.start(m.name)
-				m.claims = claims
-				m.set(s.now, claims)
+				m.candidacies = candidacies
+				m.set(s.now, candidacies)
 			}
 			s.run(time.Duration(r.IntN(2000)) * time.Millisecond)
 		}
@@ -407,7 +407,7 @@ func TestElectionConverges(t *testing.T) {
 		}
 		alive := ""
 		for _, m := range s.machines {
-			if !m.gone && m.claims[0].Ready {
+			if !m.gone && m.candidacies[0].Ready {
 				alive = m.name
 			}
 		}

@@ -130,13 +130,13 @@ func pollable(fd int) (*os.File, error) {
 }
 
 // join makes the interface a member of exactly the solicited-node groups of the IPv6
-// VIPs among claims, also in the eyes of switches that listen to MLD.
-func (p *port) join(claims []Claim) error {
+// VIPs among candidacies, also in the eyes of switches that listen to MLD.
+func (p *port) join(candidacies []Candidacy) error {
 	if p.icmp == nil {
 		return nil
 	}
 	want := map[netip.Addr]bool{}
-	for _, c := range claims {
+	for _, c := range candidacies {
 		if c.VIP.Is6() {
 			want[solicited(c.VIP)] = true
 		}

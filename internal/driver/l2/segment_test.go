@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// memberSpec says what a member claims. SIGUSR1 makes it not ready and SIGUSR2 ready;
+// memberSpec says for which VIPs a member is a candidate. SIGUSR1 makes it not ready and SIGUSR2 ready;
 // SIGTERM stops it, and SIGINT stops it for a restart.
 type memberSpec struct {
 	Machine    string
@@ -78,17 +78,17 @@ func runMember(value string) {
 			fatal(err)
 		},
 	})
-	claim := func(ready bool) {
-		var claims []Claim
+	set := func(ready bool) {
+		var candidacies []Candidacy
 		for i, v := range spec.VIPs {
 			candidates := slices.Clone(spec.Candidates)
 			if spec.Spread {
 				n := i % len(candidates)
 				candidates = append(candidates[n:], candidates[:n]...)
 			}
-			claims = append(claims, Claim{VIP: v, Candidates: candidates, Ready: ready})
+			candidacies = append(candidacies, Candidacy{VIP: v, Candidates: candidates, Ready: ready})
 		}
-		a.Set(claims)
+		a.Set(candidacies)
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGINT)
@@ -97,14 +97,14 @@ func runMember(value string) {
 		for s := range signals {
 			switch s {
 			case unix.SIGUSR1, unix.SIGUSR2:
-				claim(s == unix.SIGUSR2)
+				set(s == unix.SIGUSR2)
 			default:
 				leave = s == unix.SIGINT
 				cancel()
 			}
 		}
 	}()
-	claim(true)
+	set(true)
 	fatal(a.Run(ctx))
 	os.Exit(0)
 }

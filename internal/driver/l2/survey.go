@@ -90,9 +90,9 @@ func lookOnce() (survey, error) {
 	return s, nil
 }
 
-// usableOn returns the interfaces for a claim that are usable, and for the others, or
+// usableOn returns the interfaces for a candidacy that are usable, and for the others, or
 // for want of any, why not.
-func (s survey) usableOn(c Claim) (usable []link, why []error) {
+func (s survey) usableOn(c Candidacy) (usable []link, why []error) {
 	var wanted []link
 	if len(c.Interfaces) > 0 {
 		for _, name := range c.Interfaces {
@@ -122,7 +122,7 @@ func (s survey) usableOn(c Claim) (usable []link, why []error) {
 	return usable, why
 }
 
-// chosen are the interfaces for a VIP whose claim names none.
+// chosen are the interfaces for a VIP whose candidacy names none.
 func (s survey) chosen(vip netip.Addr) []link {
 	var near, route []link
 	index := s.default4

@@ -37,7 +37,7 @@ func TestPlace(t *testing.T) {
 		{"198.51.100.50", nil, "[]", "[interface eth2 has no carrier]"},
 		{"192.0.2.50", []string{"eth9", "eth0"}, "[eth0]", "[this machine has no Ethernet interface eth9]"},
 	} {
-		usable, why := s.usableOn(Claim{VIP: netip.MustParseAddr(tt.vip), Interfaces: tt.interfaces})
+		usable, why := s.usableOn(Candidacy{VIP: netip.MustParseAddr(tt.vip), Interfaces: tt.interfaces})
 		names := []string{}
 		for _, l := range usable {
 			names = append(names, l.name)

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// sync opens and closes ports for what the claims want and the machine has, and hands
-// each its claims.
+// sync opens and closes ports for what the candidacies want and the machine has, and hands
+// each its candidacies.
 func (a *Announcer) sync(now time.Time) {
 	a.dirty, a.synced = false, now
 	found, err := look()
@@ -21,13 +21,13 @@ func (a *Announcer) sync(now time.Time) {
 	}
 	clear(a.why)
 	links := map[string]link{}
-	claims := map[string][]Claim{}
-	for _, c := range a.claims {
+	candidacies := map[string][]Candidacy{}
+	for _, c := range a.candidacies {
 		usable, why := found.usableOn(c)
 		a.why[c.VIP] = why
 		for _, l := range usable {
 			links[l.name] = l
-			claims[l.name] = append(claims[l.name], c)
+			candidacies[l.name] = append(candidacies[l.name], c)
 		}
 	}
 	for name, p := range a.ports {
@@ -44,23 +44,23 @@ func (a *Announcer) sync(now time.Time) {
 		p := a.ports[name]
 		if p == nil {
 			if p, err = openPort(l, a.c.Machine, now); err != nil {
-				a.unusable(claims[name], err)
+				a.unusable(candidacies[name], err)
 				continue
 			}
 			a.ports[name] = p
 			a.start(p)
 		}
-		if err := p.join(claims[name]); err != nil {
+		if err := p.join(candidacies[name]); err != nil {
 			a.c.Log.Warn("neighbour solicitations may not arrive", "error", err)
 		}
-		p.election.set(now, claims[name])
+		p.election.set(now, candidacies[name])
 		a.apply(now, p)
 	}
 }
 
-// unusable says of claims why they cannot be announced, and has it tried again.
-func (a *Announcer) unusable(claims []Claim, err error) {
-	for _, c := range claims {
+// unusable says of candidacies why they cannot be announced, and has it tried again.
+func (a *Announcer) unusable(candidacies []Candidacy, err error) {
+	for _, c := range candidacies {
 		a.why[c.VIP] = append(a.why[c.VIP], err)
 	}
 	a.c.Log.Warn("interface cannot be used", "error", err)
