@@ -167,13 +167,13 @@ func (a *Agent) recall() {
 	a.relay.recall(state.good, older, keyless)
 	whole, err := a.desired.restore(state.revision, state.target)
 	if err != nil {
-		a.config.Log.Error("part of the remembered state cannot be used", "error", err)
+		a.config.Log.Error("part of the stored state cannot be used", "error", err)
 	}
 	switch {
 	case whole && !a.relay.offers():
-		a.config.Log.Info("the stored state is that of an agent without a proxy: load balancing continues, and the proxy waits for a plane", "revision", state.revision.String(), "older", older)
+		a.config.Log.Info("the stored state is from an agent without a proxy: load balancing continues, and the proxy waits for a plane", "revision", state.revision.String(), "older", older)
 	case whole:
-		a.config.Log.Info("the remembered state is whole", "revision", state.revision.String(), "older", older)
+		a.config.Log.Info("the stored state is complete", "revision", state.revision.String(), "older", older)
 	}
 }
 
@@ -185,8 +185,8 @@ func (a *Agent) trust() {
 	}
 	switch {
 	case err != nil:
-		a.config.Log.Warn("backends that are verified by the system's authorities cannot be reached", "error", err)
+		a.config.Log.Warn("cannot read the system's CA certificates: backends that are verified by them cannot be reached", "error", err)
 	case r == nil:
-		a.config.Log.Info("this system has no certificates of authorities: backends that are verified by them cannot be reached")
+		a.config.Log.Info("this system has no CA certificates: backends that are verified by them cannot be reached")
 	}
 }

@@ -242,7 +242,7 @@ func (a *announcer) apply() (again time.Duration) {
 		case model.AnnounceL2:
 			candidacies = append(candidacies, model.Candidacy{VIP: v.Address, Candidates: v.Candidates, Interfaces: v.Interfaces, Ready: why == ""})
 		default:
-			a.withheld[v.Address] = "this agent is too old for the way in which its pool is announced: upgrade it"
+			a.withheld[v.Address] = "this agent does not know the announcement mode of the VIP's pool: upgrade the agent"
 		}
 	}
 	slices.SortFunc(speak.Prefixes, func(x, y model.Advertisement) int { return x.Prefix.Compare(y.Prefix) })
@@ -316,7 +316,7 @@ func (a *announcer) hold(want map[netip.Addr]bool, owned []netip.Addr, served ma
 	slices.SortFunc(owned, netip.Addr.Compare)
 	err := a.drivers.Loopback.Set(addresses, owned...)
 	if err != nil && (a.trouble == nil || a.trouble.Error() != err.Error()) {
-		a.log.Error("a VIP cannot be held", "error", err)
+		a.log.Error("cannot add a VIP to this machine", "error", err)
 	}
 	a.trouble = err
 	if err != nil {
@@ -362,7 +362,7 @@ func (a *announcer) withdraw(ctx context.Context) bool {
 		limited, cancel := context.WithTimeout(ctx, followTime) // a peer may take nothing
 		defer cancel()
 		if err := s.Withdraw(limited); err != nil && ctx.Err() == nil {
-			a.log.Warn("the peers may not know that the VIPs are withdrawn", "error", err)
+			a.log.Warn("peers may not have received the withdrawal of the VIPs", "error", err)
 		}
 	}
 	return true
@@ -472,10 +472,10 @@ func noSession(sessions []model.Session) string {
 	var each []string
 	for _, s := range sessions {
 		if s.State == model.SessionEstablished {
-			each = append(each, s.Peer+" was not told: "+cmp.Or(s.Message, "the prefix is on its way"))
+			each = append(each, s.Peer+" has not received the prefix: "+cmp.Or(s.Message, "it is being sent"))
 			continue
 		}
-		each = append(each, s.Peer+" is "+string(s.State)+": "+cmp.Or(s.Message, string(s.Reason), "the session has just begun"))
+		each = append(each, s.Peer+" is "+string(s.State)+": "+cmp.Or(s.Message, string(s.Reason), "the session has just started"))
 	}
-	return "no session carries it: " + strings.Join(each, "; ")
+	return "no BGP session advertises it: " + strings.Join(each, "; ")
 }

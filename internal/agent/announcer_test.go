@@ -83,7 +83,7 @@ func TestWhatNothingServesHoldsUpNothing(t *testing.T) {
 	a.whole()
 	a.listens("http-80")
 	a.says(two.String())
-	a.told(one, model.VIPWithheld, "nothing on this machine serves it")
+	a.told(one, model.VIPWithheld, "no proxy or data plane on this machine serves it")
 	a.told(two, model.VIPWithheld, "no BGPPeer selects this machine")
 }
 
@@ -252,7 +252,7 @@ func TestUnknownWayToAnnounce(t *testing.T) {
 	a.whole()
 	a.listens("http-80")
 	a.says(two.String())
-	a.told(one, model.VIPWithheld, "this agent is too old for the way in which its pool is announced: upgrade it")
+	a.told(one, model.VIPWithheld, "this agent does not know the announcement mode of the VIP's pool: upgrade the agent")
 	if slices.Contains(a.held, one) {
 		t.Errorf("it is held")
 	}
@@ -434,13 +434,13 @@ func TestObserved(t *testing.T) {
 		a.with(func() { a.parts.sessions = []model.Session{s} })
 	}
 	session(model.Session{State: model.SessionConnect})
-	a.told(one, model.VIPWithheld, "no session carries it: router is connect: the session has just begun")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is connect: the session has just started")
 	session(model.Session{State: model.SessionConnect, Reason: model.SessionRefused})
-	a.told(one, model.VIPWithheld, "no session carries it: router is connect: Refused")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is connect: Refused")
 	session(model.Session{State: model.SessionConnect, Reason: model.SessionRefused, Message: "nobody listens"})
-	a.told(one, model.VIPWithheld, "no session carries it: router is connect: nobody listens")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is connect: nobody listens")
 	session(model.Session{State: model.SessionEstablished})
-	a.told(one, model.VIPWithheld, "no session carries it: router was not told: the prefix is on its way")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: router has not received the prefix: it is being sent")
 	since := a.observed()[0].Since
 	a.after(time.Minute)
 	a.carries(one)
@@ -455,7 +455,7 @@ func TestObserved(t *testing.T) {
 	// What a session that is down had advertised does not count.
 	s := model.Session{State: model.SessionIdle, Message: "gone", Advertised: []netip.Prefix{netip.PrefixFrom(one, 32)}}
 	session(s)
-	a.told(one, model.VIPWithheld, "no session carries it: router is idle: gone")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is idle: gone")
 }
 
 // TestDesiredAndAnnouncerDoNotWaitForEachOther lets a plane, the loop, and a report work

@@ -17,8 +17,8 @@ func awaitingVIP(machines ...string) model.VIP {
 }
 
 const (
-	awaitsOthers = "the VIP is new here, and these machines are not ready for the flows that this machine forwards: edge-2, edge-3"
-	awaitsItself = "the VIP is new here, and this machine's kernel is not ready for it yet"
+	awaitsOthers = "the VIP is new on this machine, and these machines are not ready for the flows that this machine forwards: edge-2, edge-3"
+	awaitsItself = "the VIP is new on this machine, whose kernel is not ready for it yet"
 )
 
 func TestNewVIPAwaitsOthers(t *testing.T) {

@@ -28,14 +28,14 @@ func newBalancingCollector(b *balancer) *balancingCollector {
 	}
 	return &balancingCollector{
 		balancer:  b,
-		frontends: of("frontends", "Frontends at this machine, by what it does about them.", "state"),
-		available: of("available_backends", "Backends that new flows of a frontend may go to.", "frontend"),
-		packets:   of("packets_total", "Packets of clients that were balanced, by frontend; those beyond 1,000 frontends as one.", "frontend"),
-		bytes:     of("bytes_total", "Bytes of clients that were balanced.", "frontend"),
-		flows:     of("new_flows_total", "Flows that began.", "frontend"),
-		drops:     of("dropped_packets_total", "Packets that were dropped, by reason.", "reason"),
-		maps:      of("map_bytes", "Memory of the kernel that a data plane's maps hold.", "data_plane"),
-		cut:       prometheus.NewDesc("fairlead_lb_cut_connections_total", "Connections to the proxy that outlived the drain time after the machine had lost their VIP.", nil, nil),
+		frontends: of("frontends", "Frontends at this machine, by state.", "state"),
+		available: of("available_backends", "Backends that accept new flows of a frontend.", "frontend"),
+		packets:   of("packets_total", "Balanced packets from clients, by frontend; frontends beyond 1,000 are counted as one.", "frontend"),
+		bytes:     of("bytes_total", "Balanced bytes from clients, by frontend.", "frontend"),
+		flows:     of("new_flows_total", "New flows, by frontend.", "frontend"),
+		drops:     of("dropped_packets_total", "Dropped packets, by reason.", "reason"),
+		maps:      of("map_bytes", "Kernel memory of a data plane's maps.", "data_plane"),
+		cut:       prometheus.NewDesc("fairlead_lb_cut_connections_total", "Connections to the proxy that were cut at the end of the drain time after the machine had lost their VIP.", nil, nil),
 	}
 }
 
@@ -63,7 +63,7 @@ func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
 	}
 	frontends, short, drops, err := c.balancer.figures()
 	if err != nil {
-		c.balancer.log.Debug("not all figures are known", "error", err)
+		c.balancer.log.Debug("some figures of load balancing cannot be read", "error", err)
 	}
 	frontends = append(frontends, short...) // what is counted here is no number of flows
 	counts := map[string]model.FrontendFigures{}

@@ -45,7 +45,7 @@ func (b *balancer) observe(key model.FrontendKey, p *entry) model.FrontendObserv
 		case d.err != nil:
 			o.Message = string(kind) + ": " + d.err.Error()
 		default:
-			o.State, o.Message = model.FrontendPending, "the data plane has not taken it yet"
+			o.State, o.Message = model.FrontendPending, "the data plane has not applied it yet"
 		}
 		o.DataPlane = kind
 	}
@@ -167,7 +167,7 @@ func (b *balancer) survives(v model.VIP) string {
 // passed says why other machines do not pass a listener's flows on to this one.
 func (b *balancer) passed(key model.FrontendKey, p *entry) string {
 	if o := b.observe(key, p); o.State != model.FrontendBalanced || o.Mode != model.ModeDSRGeneve {
-		return key.String() + " is not passed on between machines"
+		return key.String() + " is not forwarded between machines"
 	}
 	others := 0
 	for _, x := range p.Backends {
@@ -176,7 +176,7 @@ func (b *balancer) passed(key model.FrontendKey, p *entry) string {
 		}
 		others++
 		if n := b.nodes[x.Machine]; n == nil || !n.Decaps {
-			return key.String() + " is served by " + x.Machine + " too, which does not pass flows on"
+			return key.String() + " is served by " + x.Machine + " too, which does not forward flows"
 		}
 	}
 	if others == 0 {
@@ -265,7 +265,7 @@ func (b *balancer) figures() (frontends, short []model.FrontendFigures, drops ma
 		}
 	}
 	if err := b.bound(frontends); err != nil {
-		b.log.Debug("flows of this machine's proxy are counted that may have ended", "error", err)
+		b.log.Debug("the number of flows of this machine's proxy may include flows that have ended", "error", err)
 	}
 	return frontends, short, drops, errors.Join(errs...)
 }
@@ -350,12 +350,12 @@ func (b *balancer) report(to *agentv1.Report) {
 func (b *balancer) answer(asked *agentv1.FlowQuery) *agentv1.Flows {
 	q, err := wire.FlowQueryOf(asked)
 	if err != nil {
-		b.log.Warn("a question about flows cannot be read", "error", err)
+		b.log.Warn("cannot decode a request of the plane for flows", "error", err)
 		return wire.Flows(asked.GetAsked(), nil, false)
 	}
 	flows, truncated, err := b.flows(q)
 	if err != nil {
-		b.log.Warn("not all flows are known", "error", err)
+		b.log.Warn("some flows cannot be read", "error", err)
 	}
 	return wire.Flows(asked.GetAsked(), flows, truncated)
 }

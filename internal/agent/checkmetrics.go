@@ -22,10 +22,10 @@ func newCheckCollector(k *checks) *checkCollector {
 	}
 	return &checkCollector{
 		checks:   k,
-		health:   of("checks", "Backends that this machine checks, by what it found.", "health"),
-		underWay: of("check_probes_under_way", "Probes that have begun and not ended."),
-		ended:    of("check_probes_total", "Probes that ended, by kind of check and by how: good, or the kind of failure.", "kind", "result"),
-		seconds:  of("check_probe_seconds", "How long probes took, by kind of check.", "kind"),
+		health:   of("checks", "Backends that this machine checks, by its own result.", "health"),
+		underWay: of("check_probes_under_way", "Probes under way."),
+		ended:    of("check_probes_total", "Finished probes, by kind of check and result: good, or the kind of failure.", "kind", "result"),
+		seconds:  of("check_probe_seconds", "Duration of probes, by kind of check.", "kind"),
 	}
 }
 

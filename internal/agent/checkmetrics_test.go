@@ -29,21 +29,21 @@ func (countedChecker) Figures() ([]model.CheckFigures, int) {
 func TestChecksAreCounted(t *testing.T) {
 	c := newCheckCollector(newChecks(Config{Checking: Checking{Checker: countedChecker{}}}))
 	want := `
-# HELP fairlead_agent_check_probe_seconds How long probes took, by kind of check.
+# HELP fairlead_agent_check_probe_seconds Duration of probes, by kind of check.
 # TYPE fairlead_agent_check_probe_seconds histogram
 fairlead_agent_check_probe_seconds_bucket{kind="HTTP",le="0.1"} 3
 fairlead_agent_check_probe_seconds_bucket{kind="HTTP",le="1"} 4
 fairlead_agent_check_probe_seconds_bucket{kind="HTTP",le="+Inf"} 4
 fairlead_agent_check_probe_seconds_sum{kind="HTTP"} 2.5
 fairlead_agent_check_probe_seconds_count{kind="HTTP"} 4
-# HELP fairlead_agent_check_probes_total Probes that ended, by kind of check and by how: good, or the kind of failure.
+# HELP fairlead_agent_check_probes_total Finished probes, by kind of check and result: good, or the kind of failure.
 # TYPE fairlead_agent_check_probes_total counter
 fairlead_agent_check_probes_total{kind="HTTP",result="answer"} 1
 fairlead_agent_check_probes_total{kind="HTTP",result="good"} 3
-# HELP fairlead_agent_check_probes_under_way Probes that have begun and not ended.
+# HELP fairlead_agent_check_probes_under_way Probes under way.
 # TYPE fairlead_agent_check_probes_under_way gauge
 fairlead_agent_check_probes_under_way 7
-# HELP fairlead_agent_checks Backends that this machine checks, by what it found.
+# HELP fairlead_agent_checks Backends that this machine checks, by its own result.
 # TYPE fairlead_agent_checks gauge
 fairlead_agent_checks{health="healthy"} 1
 fairlead_agent_checks{health="unhealthy"} 2

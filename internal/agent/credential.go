@@ -115,7 +115,7 @@ func (accountToken) again(name, _ string, err error) string {
 	if errors.Is(err, ErrPin) {
 		return "wait: its new authority reaches this pod within two minutes"
 	}
-	return fmt.Sprintf("let the plane take this pod's service account (--agent-service-account), and call the machine as its node is called (--name, here %s)", name)
+	return fmt.Sprintf("let the plane accept this pod's service account (--agent-service-account), and give the machine the name of its node (--name, now %s)", name)
 }
 
 // trusting accepts a plane whose certificate an authority of the credential's signed.

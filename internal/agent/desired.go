@@ -82,7 +82,7 @@ func (d *desired) receive(resp *discoveryv3.DeltaDiscoveryResponse) error {
 	}
 	t := delta.Type(resp.GetTypeUrl())
 	if !slices.Contains(planeTypes[:], t) {
-		return fmt.Errorf("resource type %q was not asked for", t)
+		return fmt.Errorf("resource type %q: the agent is not subscribed to it", t)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -125,7 +125,7 @@ func (d *drainer) run(ctx context.Context) error {
 			undo, d.out = time.After(0), false
 			d.balancer.leave(false)
 			d.announcer.resume()
-			d.log.Info("the machine takes traffic again")
+			d.log.Info("the machine accepts traffic again")
 		}
 	}
 }
@@ -137,14 +137,14 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	d.balancer.leave(true)
 	// Before a router moves a flow, this machine's kernel lets no new one begin here.
 	if !until(ctx, releaseTime, lookEvery, recalled, d.balancer.isCarried) && ctx.Err() == nil && !recalled() {
-		d.log.Warn("new flows may still come to this machine's proxy: its data planes do not follow")
+		d.log.Warn("new flows may still reach this machine's proxy: its data planes have not applied the drain yet")
 	}
 	breaks := d.announcer.survives()
 	if breaks == "" {
-		d.log.Info("draining: no VIP is announced, and other machines pass this one's flows on until they end", "limit", limit)
+		d.log.Info("draining: VIPs are withdrawn, and other machines forward the remaining flows to this machine", "limit", limit)
 		d.withdraw(ctx)
 	} else {
-		d.log.Info("draining: connections close after the answer under way", "limit", limit, "announced", breaks)
+		d.log.Info("draining: each connection closes after its current response", "limit", limit, "announced", breaks)
 	}
 	if d.quieten(ctx) {
 		d.wait(ctx, limit, recalled)
@@ -178,7 +178,7 @@ func (d *drainer) quieten(ctx context.Context) bool {
 	}
 	err := d.proxy.Drain(ctx, true)
 	if err != nil && ctx.Err() == nil {
-		d.log.Warn("the proxy's connections cannot be told to end", "error", err)
+		d.log.Warn("cannot drain the proxy's connections", "error", err)
 	}
 	return err == nil
 }
@@ -190,7 +190,7 @@ func (d *drainer) withdraw(ctx context.Context) {
 		return
 	}
 	if !silence(ctx, afterWithdraw, followTime, func() (uint64, bool) { return d.coming(ctx) }) && ctx.Err() == nil {
-		d.log.Warn("packets still arrive for withdrawn VIPs: a router does not follow, or a host has its own route to this machine", "waited", followTime)
+		d.log.Warn("packets still arrive for withdrawn VIPs: a router has not applied the withdrawal, or a host has its own route to this machine", "waited", followTime)
 	}
 }
 

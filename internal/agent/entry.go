@@ -251,7 +251,7 @@ func (b *balancer) decline() (retry bool) {
 		case d.tried && errors.Is(d.err, errors.ErrUnsupported):
 			why = d.err.Error()
 		case seen && d.last.Frontends[key] == p.Balanced && o.State == model.FrontendRefused:
-			why = cmp.Or(o.Message, "it was tried in vain")
+			why = cmp.Or(o.Message, "the data plane refused it without a reason")
 		default:
 			continue
 		}

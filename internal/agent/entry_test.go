@@ -64,7 +64,7 @@ func TestAFrontendIsPendingUntilItsDataPlaneHasTakenIt(t *testing.T) {
 	o, counters := a.balancer.observed(), a.balancer.counters()
 	close(p.held)
 	<-applied
-	if len(o) != 1 || o[0].State != "pending" || o[0].Message != "the data plane has not taken it yet" {
+	if len(o) != 1 || o[0].State != "pending" || o[0].Message != "the data plane has not applied it yet" {
 		t.Errorf("meanwhile it says %+v", o)
 	}
 	if after := a.balancer.counters(); len(counters) != 0 || len(after) != 1 {

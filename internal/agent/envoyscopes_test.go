@@ -139,5 +139,5 @@ func TestEnvoyAsksForScopesAgain(t *testing.T) {
 		}
 		return err == nil && body == "one"
 	})
-	said(`level=INFO msg="the proxy took the listener" listener=front`)
+	said(`level=INFO msg="the proxy accepted the listener" listener=front`)
 }

@@ -8,7 +8,7 @@ var (
 	ErrToken = errors.New("join token refused")
 	// ErrPin: who answers is not the plane that the token was made by, or whose authority
 	// the cluster has published.
-	ErrPin = errors.New("the plane is not the one that this machine was told of")
+	ErrPin = errors.New("the plane's certificate authority is not the one that this machine was given")
 	// ErrName: the token, or the identity on disk, is another machine's.
 	ErrName = errors.New("machine name mismatch")
 	// ErrNameTaken: a live machine has the name.
@@ -20,7 +20,7 @@ var (
 	// ErrExpired: the certificate's time is over.
 	ErrExpired = errors.New("certificate expired")
 	// ErrStranger: the plane and this machine's identity do not belong together.
-	ErrStranger = errors.New("this machine is not one of the plane's")
+	ErrStranger = errors.New("this machine does not belong to the plane")
 	// ErrNoToken: there is no token to join with.
 	ErrNoToken = errors.New("no token was given")
 )

@@ -111,17 +111,17 @@ func (r *relay) waits() error {
 		return nil
 	}
 	if !r.whole {
-		return errors.New("no state yet: the plane has not sent a whole one, and none is remembered")
+		return errors.New("no state yet: the plane has not sent a complete state, and none is stored")
 	}
 	if !r.offers() {
-		return errors.New("no state for the proxy yet: the agent before ran without one, and the plane has not sent it")
+		return errors.New("no state for the proxy yet: the previous agent ran without a proxy, and no plane has sent the state")
 	}
 	n, keyless := r.feed.OpenListeners()
 	if n > 0 && keyless {
-		return fmt.Errorf("%d listeners wait; listeners with private keys wait until a plane has sent the keys, because keys are never stored on disk", n)
+		return fmt.Errorf("%d listeners wait; a listener with a private key waits until a plane has sent the key, because keys are never stored on disk", n)
 	}
 	if n > 0 {
-		return fmt.Errorf("the proxy has not taken %d listeners yet", n)
+		return fmt.Errorf("the proxy has not accepted %d listeners yet", n)
 	}
 	return nil
 }

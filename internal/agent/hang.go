@@ -20,7 +20,7 @@ func (b *balancer) giveUp() {
 		}
 	}
 	slices.Sort(b.hung)
-	b.log.Error("data planes do not stop: the agent ends without them, and their load balancing in the kernel stays as it is", "data_planes", b.hung, "waited", b.endTime)
+	b.log.Error("data planes did not stop in time: the agent ends without them, and their load balancing in the kernel stays as it is", "data_planes", b.hung, "waited", b.endTime)
 }
 
 // hangs says that the agent has ended without a data plane.

@@ -72,7 +72,7 @@ func newIdentity(record identityRecord) (*Identity, error) {
 	}
 	name, ok := strings.CutPrefix(certificate.Leaf.Subject.CommonName, agentv1.MachinePrefix)
 	if !ok || name == "" {
-		return nil, fmt.Errorf("its certificate is of %q, which is no machine", certificate.Leaf.Subject.CommonName)
+		return nil, fmt.Errorf("its certificate is for %q, which is not a machine", certificate.Leaf.Subject.CommonName)
 	}
 	authorities, err := parseCertificates([]byte(record.Authorities))
 	if err != nil {
@@ -107,7 +107,7 @@ func (id *Identity) expired(now time.Time) error {
 	if !now.After(id.NotAfter()) {
 		return nil
 	}
-	return fmt.Errorf("%w on %s: run `fairlead token create --machine %s`, and --role backend for one with backends only, at the plane and start this agent with the new token",
+	return fmt.Errorf("%w on %s: run `fairlead token create --machine %s` at the plane (with --role backend for a machine with backends only), and start this agent with the new token",
 		ErrExpired, id.NotAfter().UTC().Format(time.RFC3339), id.Machine)
 }
 
@@ -212,7 +212,7 @@ func (j Joiner) join(ctx context.Context, planes []string, by credential, name s
 		if err == nil {
 			j.tries.answered()
 			if c.GetMachine() != name {
-				return nil, fmt.Errorf("%w: the token was for machine %q, this one is called %q: start it with --name %s, or run `%s` (the first token is spent)",
+				return nil, fmt.Errorf("%w: the token was for machine %q, but this machine's name is %q: start the agent with --name %s, or run `%s` (the first token is spent)",
 					ErrName, c.GetMachine(), name, c.GetMachine(), j.create(name))
 			}
 			return identityOf(keyPEM, c)
@@ -261,7 +261,7 @@ func (j Joiner) ask(ctx context.Context, address string, by credential, csr []by
 // explainJoin says whether another plane cannot help, and what went wrong.
 func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	if errors.Is(err, ErrPin) {
-		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority retired, %s", address, ErrPin, again)
+		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority was retired, %s", address, ErrPin, again)
 	}
 	message := explainConnection(err)
 	switch status.Code(err) {
@@ -307,7 +307,7 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 		return nil, err
 	}
 	if id.Machine != old.Machine {
-		return nil, fmt.Errorf("renew certificate: %w: the plane says %q, this machine is %q", ErrName, id.Machine, old.Machine)
+		return nil, fmt.Errorf("renew certificate: %w: the plane's certificate is for %q, but this machine is %q", ErrName, id.Machine, old.Machine)
 	}
 	return id, nil
 }
@@ -361,7 +361,7 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, name
 	id, err := loadIdentity(path)
 	switch {
 	case err == nil && id.Machine != name:
-		return nil, fmt.Errorf("%w: the identity in %s is of machine %q, this one is called %q: start it with --name %s, or with another data directory",
+		return nil, fmt.Errorf("%w: the identity in %s is for machine %q, but this machine's name is %q: start the agent with --name %s, or with another data directory",
 			ErrName, path, id.Machine, name, id.Machine)
 	case err == nil && id.expired(j.Now()) == nil:
 		return id, nil

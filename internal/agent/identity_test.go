@@ -387,7 +387,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("the identity was not kept: %v", err)
 	}
 	_, err = p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-2")
-	wantError(t, err, ErrName, path, `of machine "edge-1"`, `called "edge-2"`, "--name edge-1")
+	wantError(t, err, ErrName, path, `for machine "edge-1"`, `name is "edge-2"`, "--name edge-1")
 }
 
 func TestJoinRefused(t *testing.T) {
@@ -473,7 +473,7 @@ func TestJoinUnderAnotherName(t *testing.T) {
 	p.with(func() { p.old = true })
 	path := filepath.Join(t.TempDir(), "identity.json")
 	_, err := p.joiningBy(p.token("other", "edge-2")).identify(t.Context(), path, []string{p.address}, "edge-1")
-	wantError(t, err, ErrName, `for machine "edge-2"`, `called "edge-1"`, "--name edge-2", joinAgain)
+	wantError(t, err, ErrName, `for machine "edge-2"`, `name is "edge-1"`, "--name edge-2", joinAgain)
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("an identity was saved: %v", err)
 	}

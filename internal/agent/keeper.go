@@ -48,11 +48,11 @@ func (k *keeper) open(dataDir, runDir string) (state remembered, older, keyless 
 	open := func(path string) (*memory, remembered) {
 		m, r, err := openMemory(path)
 		if err != nil {
-			k.log.Error("the stored state is damaged: a running proxy keeps its configuration until a plane answers, a new proxy gets the older state that could be read",
+			k.log.Error("the stored state is damaged: a running proxy keeps its configuration until a plane answers; a new proxy gets the older state that could be read",
 				"error", err, "revision", r.revision.String())
 			// The next write makes the file whole again, but not newer.
 			if err := k.lag.mark(true); err != nil {
-				k.log.Warn("cannot mark the stored state as outdated: the next agent will take it for current", "error", err)
+				k.log.Warn("cannot mark the stored state as outdated: the next agent will treat it as current", "error", err)
 			}
 			older = true
 		}
@@ -138,7 +138,7 @@ func (k *keeper) flush() bool {
 	k.wrote(float64(k.state.file.Size()))
 	if err != nil || k.whole {
 		if e := k.lag.mark(err != nil); e != nil {
-			k.log.Warn("cannot mark the stored state as outdated: the next agent will take it for current", "error", e)
+			k.log.Warn("cannot mark the stored state as outdated: the next agent will treat it as current", "error", e)
 		}
 	}
 	k.mu.Lock()
@@ -147,10 +147,10 @@ func (k *keeper) flush() bool {
 	k.mu.Unlock()
 	switch {
 	case err != nil && was == nil:
-		k.log.Error("state is not remembered; traffic goes on, also when this agent is restarted, but a new proxy would start from an older state",
+		k.log.Error("cannot store the state; traffic continues, even if this agent restarts, but a new proxy would start from an older state",
 			"error", err, "again_in", rememberAgain)
 	case err == nil && was != nil:
-		k.log.Info("state is remembered again")
+		k.log.Info("the state is stored again")
 	}
 	return err == nil
 }

@@ -27,14 +27,14 @@ func (l *lag) mark(behind bool) error {
 	}
 	if !behind {
 		if err := os.Remove(l.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("unmark the remembered state as older: %w", err)
+			return fmt.Errorf("remove the mark that the stored state is outdated: %w", err)
 		}
 		l.set = false
 		return nil
 	}
 	f, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
-		return fmt.Errorf("mark the remembered state as older: %w", err)
+		return fmt.Errorf("mark the stored state as outdated: %w", err)
 	}
 	l.set = true
 	return f.Close()

@@ -262,6 +262,6 @@ func (b *balancer) release(ctx context.Context, limit time.Duration) {
 	select {
 	case <-b.emptied:
 	case <-ctx.Done():
-		b.log.Warn("data planes may have left something in the kernel")
+		b.log.Warn("data planes may have left programs or rules in the kernel")
 	}
 }

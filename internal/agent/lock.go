@@ -11,7 +11,7 @@ import (
 )
 
 // ErrLocked says that another agent uses a directory.
-var ErrLocked = errors.New("another agent uses it")
+var ErrLocked = errors.New("another agent uses the directory")
 
 // lockDirectory locks a directory for this process until the returned function is
 // called or the process ends, however that happens.
@@ -26,11 +26,11 @@ func lockDirectory(dir string) (release func(), err error) {
 		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return nil, fmt.Errorf("lock %s: %w", dir, err)
 		}
-		who := "whose process id is not known"
+		who := "with an unknown process ID"
 		if data, e := os.ReadFile(path); e == nil && strings.TrimSpace(string(data)) != "" {
 			who = "process " + strings.TrimSpace(string(data))
 		}
-		return nil, fmt.Errorf("lock %s: %w: %s: stop it, or give this one other directories", dir, ErrLocked, who)
+		return nil, fmt.Errorf("lock %s: %w: %s: stop that agent, or choose other directories", dir, ErrLocked, who)
 	}
 	err = f.Truncate(0)
 	if err == nil {

@@ -64,7 +64,7 @@ func openMemory(path string) (*memory, remembered, error) {
 	})
 	m.file = file
 	if err != nil {
-		err = fmt.Errorf("read the remembered state: %w", err)
+		err = fmt.Errorf("read the stored state: %w", err)
 	}
 	return m, m.remembered(), err
 }
@@ -136,7 +136,7 @@ func (m *memory) write(batches []memoryBatch) error {
 		return m.compact()
 	}
 	if err := m.file.Append(body); err != nil {
-		return fmt.Errorf("remember state: %w", err)
+		return fmt.Errorf("store state: %w", err)
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func (m *memory) compact() error {
 		return err
 	}
 	if err := m.file.Replace(body); err != nil {
-		return fmt.Errorf("remember state: %w", err)
+		return fmt.Errorf("store state: %w", err)
 	}
 	m.anew = false
 	return nil

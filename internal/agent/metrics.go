@@ -25,9 +25,9 @@ func newCounters() *counters {
 	}
 	n := &counters{
 		connected:  gauge("plane_connected", "1 while the agent is connected to a plane."),
-		remembered: gauge("remembered_bytes", "Size of the remembered state on disk."),
+		remembered: gauge("remembered_bytes", "Size of the stored state on disk."),
 		renewals:   counter("renewals_total", "Renewals of the machine's certificate, by result.", "result"),
-		mends:      counter("proxy_mends_total", "How often something was done about what the proxy accepted and did not use, by what.", "step"),
+		mends:      counter("proxy_mends_total", "Repairs of resources that the proxy accepted but did not use, by step.", "step"),
 	}
 	for _, step := range []gate.MendStep{gate.MendResend, gate.MendReconnect, gate.MendReplace} {
 		n.mends.WithLabelValues(step.String())
@@ -56,16 +56,16 @@ func (a *Agent) register(n *counters) error {
 		computed("accepted_revision", "Largest revision that a plane has sent.", func() float64 {
 			return float64(a.desired.latest().revision.Number)
 		}),
-		computed("applied_revision", "Largest revision that the proxy runs, less what is listed as a problem.", func() float64 {
+		computed("applied_revision", "Largest revision that the proxy runs, except for resources listed as problems.", func() float64 {
 			return float64(a.relay.revisionApplied().Number)
 		}),
-		computed("remembering", "1 while the state can be remembered; 0 for a full disk, say.", func() float64 {
+		computed("remembering", "1 while the state can be stored; 0, for example, with a full disk.", func() float64 {
 			return number(a.keeper.healthy() == nil)
 		}),
 		computed("epoch", "Epoch of the accepted revision.", func() float64 {
 			return float64(a.desired.latest().revision.Epoch)
 		}),
-		computed("proxy_starts", "How often the proxy was started since the agent began.", func() float64 {
+		computed("proxy_starts", "Starts of the proxy since the agent started.", func() float64 {
 			return float64(a.config.Proxy.Status().Starts)
 		}),
 		computed("proxy_ready", "1 while the proxy is ready.", func() float64 {
@@ -74,17 +74,17 @@ func (a *Agent) register(n *counters) error {
 		computed("proxy_resident_bytes", "Resident memory of the proxy.", func() float64 {
 			return float64(a.config.Proxy.Status().RSSBytes)
 		}),
-		computed("remember_failing", "1 while the state cannot be written to the disk.", func() float64 {
+		computed("remember_failing", "1 while the state cannot be written to disk.", func() float64 {
 			return number(a.keeper.healthy() != nil)
 		}),
-		computed("certificate_expiry_seconds", "When the machine's certificate expires, in seconds since 1970; 0 without one.", func() float64 {
+		computed("certificate_expiry_seconds", "Expiry of the machine's certificate, in Unix time; 0 without one.", func() float64 {
 			if id := a.membership.current(); id != nil {
 				return float64(id.NotAfter().Unix())
 			}
 			return 0
 		}),
 		&problemCollector{a.relay, prometheus.NewDesc("fairlead_agent_problems",
-			"Resources that the proxy does not run as the plane wants them, by kind.", []string{"kind"}, nil)},
+			"Resources that the proxy does not run as the plane requires, by kind.", []string{"kind"}, nil)},
 		newNetworkCollector(a.announcer),
 		newBalancingCollector(a.balancer),
 		newCheckCollector(a.checks),
@@ -132,11 +132,11 @@ func newNetworkCollector(a *announcer) *networkCollector {
 	return &networkCollector{
 		announcer:   a,
 		established: of("bgp_session_established", "1 while the session with a BGP peer is established.", "peer"),
-		flaps:       of("bgp_session_flaps_total", "How often an established session was lost since the agent began.", "peer"),
-		panics:      of("bgp_session_panics_total", "Bugs of the agent that ended the session with a BGP peer, or its BFD, since the agent began.", "peer"),
+		flaps:       of("bgp_session_flaps_total", "Losses of an established session since the agent started.", "peer"),
+		panics:      of("bgp_session_panics_total", "Bugs of the agent that ended the session with a BGP peer, or its BFD, since the agent started.", "peer"),
 		advertised:  of("bgp_advertised_prefixes", "Prefixes sent to a BGP peer.", "peer"),
-		received:    of("bgp_received_prefixes", "Prefixes that a BGP peer sends; none is used.", "peer"),
-		vips:        of("vips", "VIPs that the machine may announce, by what it does about them.", "state"),
+		received:    of("bgp_received_prefixes", "Prefixes received from a BGP peer; none is used.", "peer"),
+		vips:        of("vips", "VIPs that the machine may announce, by state.", "state"),
 	}
 }
 

@@ -70,7 +70,7 @@ func (a *announcer) listeners() map[string]struct{} {
 // whether it serves some of it.
 func unserved(listeners []model.ListenerID, listening map[string]struct{}) (why string, some bool) {
 	if len(listeners) == 0 {
-		return "nothing on this machine serves it", false
+		return "no proxy or data plane on this machine serves it", false
 	}
 	for _, id := range listeners {
 		if _, taken := listening[string(id)]; taken {

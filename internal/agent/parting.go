@@ -48,7 +48,7 @@ type errands struct {
 func (b *balancer) part(now time.Time) (again time.Duration) {
 	e, again := b.partings.look(b, now)
 	for _, l := range slices.Sorted(maps.Keys(e.renew)) {
-		b.log.Info("the machine has a VIP of a listener no longer: connections close after the answer under way", "listener", l, "limit", b.proxyDrain)
+		b.log.Info("the machine no longer has a VIP of a listener: its connections close after their current response", "listener", l, "limit", b.proxyDrain)
 		b.relay.renew(l, true)
 	}
 	for _, l := range slices.Sorted(maps.Keys(e.undo)) {
@@ -101,12 +101,12 @@ func (b *balancer) count(key model.FrontendKey) {
 	counts, err := b.drivers.Connections(key)
 	switch n := counts[key]; {
 	case err != nil:
-		b.log.Warn("it is not known how many connections outlived the drain time", "frontend", key.String(), "error", err)
+		b.log.Warn("cannot count the connections that outlived the drain time", "frontend", key.String(), "error", err)
 	case n > 0:
 		b.cut.Add(uint64(n))
-		b.log.Warn("connections outlived the drain time and are cut: the machine has their VIP no longer", "frontend", key.String(), "connections", n)
+		b.log.Warn("the machine no longer has a VIP, and the drain time is over: the remaining connections are cut", "frontend", key.String(), "connections", n)
 	default:
-		b.log.Info("all connections at a VIP that the machine has no longer have ended", "frontend", key.String())
+		b.log.Info("the machine no longer has a VIP, and all connections to it have ended", "frontend", key.String())
 	}
 }
 

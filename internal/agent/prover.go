@@ -136,7 +136,7 @@ func (p *prover) pass(ctx context.Context) (over bool) {
 		t.proven, t.again = errs[i] == nil, time.Now().Add(t.wait)
 		if !t.proven && !undecided(errs[i]) {
 			if t.failures++; t.failures == proveTries {
-				p.log.Info("an address of this machine is not proven to the plane; it is tried again, less and less often", "address", a, "error", errs[i])
+				p.log.Info("cannot prove an address of this machine to the plane; retrying with growing pauses", "address", a, "error", errs[i])
 			}
 		}
 	}

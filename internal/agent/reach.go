@@ -25,7 +25,7 @@ var hindrances = []hindrance{
 	},
 	{
 		[]string{syscall.EHOSTUNREACH.Error(), syscall.ENETUNREACH.Error()},
-		"no route: this machine knows no way to that address, or a router on the way does not; check the address and the routes (`ip route get`)",
+		"no route: this machine or a router on the path has no route to that address; check the address and the routes (`ip route get`)",
 	},
 	{
 		[]string{"no such host"},
@@ -41,7 +41,7 @@ var hindrances = []hindrance{
 	},
 	{
 		[]string{"certificate has expired or is not yet valid"},
-		"certificate out of date: the plane's is not valid at the time of this machine's clock; check the clocks of both",
+		"certificate out of date: by this machine's clock the plane's certificate is not valid now; check the clocks of both machines",
 	},
 	{
 		[]string{"first record does not look like a TLS handshake", "missing selected ALPN property", "error reading server preface", "protocol version not supported"},
@@ -53,7 +53,7 @@ var hindrances = []hindrance{
 	},
 	{
 		[]string{syscall.ECONNRESET.Error(), "EOF", syscall.EPIPE.Error(), "server closed the stream", "closing transport due to", "received prior goaway"},
-		"connection closed by the plane, which ends or starts again, or by something between; if it stays so, look at the plane's log",
+		"connection closed: the plane stopped or restarted, or a firewall or proxy in between closed it; if it happens again, check the plane's log",
 	},
 }
 

@@ -42,7 +42,7 @@ func TestHindrancesAreSaidInWords(t *testing.T) {
 		shake(fmt.Errorf("tls: failed to verify certificate: %w", x509.UnknownAuthorityError{})): "certificate of another plane: ",
 		shake(ErrPin): "certificate of another plane: ",
 		shake(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}): "certificate out of date: ",
-		shake(io.EOF): "connection closed by the plane",
+		shake(io.EOF): "connection closed: ",
 		"context deadline exceeded while waiting for connections to become ready": "no answer: ",
 		shake(errors.New("a new trouble")):                                        "a new trouble",
 	} {
@@ -71,7 +71,7 @@ func TestTheEndOfAStreamIsSaidInWords(t *testing.T) {
 		is   error
 	}{
 		{standby.Err(), "this plane stands by", codes.Unavailable, nil},
-		{status.Error(codes.Unauthenticated, "certificate of a key that is not listed"), "it does not take its certificate (certificate of a key that is not listed); was the machine deleted? To join again, give this agent a token", codes.Unauthenticated, ErrStranger},
+		{status.Error(codes.Unauthenticated, "certificate of a key that is not listed"), "the plane refuses this machine's certificate (certificate of a key that is not listed); was the Machine deleted? To join again, run `fairlead token create", codes.Unauthenticated, ErrStranger},
 		{status.Error(codes.AlreadyExists, "edge-1 is connected from 192.0.2.9"), "another machine is connected under this machine's name: edge-1 is connected from 192.0.2.9", codes.AlreadyExists, nil},
 		{
 			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"`),
@@ -136,7 +136,7 @@ func TestSaysWhichPlaneItTries(t *testing.T) {
 			}()
 			select {
 			case line := <-lines.told:
-				for _, want := range []string{"level=WARN", "it is tried again", "plane=" + c.address, c.says} {
+				for _, want := range []string{"level=WARN", "retrying", "plane=" + c.address, c.says} {
 					if !strings.Contains(line, want) {
 						t.Errorf("it says %q, want %q", line, want)
 					}

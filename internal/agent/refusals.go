@@ -76,7 +76,7 @@ func (r *refusals) look(problems []*agentv1.Problem, serves func(string) bool, n
 	for _, name := range slices.Sorted(maps.Keys(r.listeners)) {
 		if _, still := wrong[name]; !still && serves(name) {
 			delete(r.listeners, name)
-			r.log.Info("the proxy took the listener", "listener", name)
+			r.log.Info("the proxy accepted the listener", "listener", name)
 		}
 	}
 	return r.lookCauses(current, now)
@@ -121,7 +121,7 @@ func (r *refusals) lookCauses(current map[cause]map[string]struct{}, now time.Ti
 			next = earlier(next, known.said.Add(refusalGap))
 		default:
 			if !known.said.IsZero() {
-				r.log.Info("the proxy refuses nothing for this reason any more", "type", shortType(c.kind), "reason", c.reason)
+				r.log.Info("the proxy no longer refuses resources for this reason", "type", shortType(c.kind), "reason", c.reason)
 			}
 			delete(r.causes, c)
 		}

@@ -80,7 +80,7 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 	expect()
 	serving["http-80"] = true
 	look()
-	expect(`level=INFO msg="the proxy took the listener" listener=http-80`)
+	expect(`level=INFO msg="the proxy accepted the listener" listener=http-80`)
 
 	var many []*agentv1.Problem
 	for i := range 100 {
@@ -100,5 +100,5 @@ func TestRefusalsAreSaidOnce(t *testing.T) {
 	look(many[0])
 	expect()
 	look()
-	expect(`level=INFO msg="the proxy refuses nothing for this reason any more" type=RouteConfiguration reason="…: regex too large"`)
+	expect(`level=INFO msg="the proxy no longer refuses resources for this reason" type=RouteConfiguration reason="…: regex too large"`)
 }

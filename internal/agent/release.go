@@ -21,11 +21,11 @@ func (a *Agent) release(ctx context.Context) {
 	switch {
 	case len(a.config.Balancing.Planes) == 0:
 	case !a.desired.latest().whole:
-		a.config.Log.Warn("no complete state was received: load balancing that an earlier agent left in the kernel stays, until another agent runs here or it is removed by hand")
+		a.config.Log.Warn("no complete state was received: load balancing that an earlier agent left in the kernel stays until another agent runs here or you remove it")
 		a.leaveKernel()
 		return
 	case !until(ctx, releaseTime, lookEvery, nil, a.balancer.hasBegun):
-		a.config.Log.Warn("data planes have not applied their configuration yet: their load balancing in the kernel stays, until another agent runs here or it is removed by hand")
+		a.config.Log.Warn("data planes have not applied their configuration yet: their load balancing in the kernel stays until another agent runs here or you remove it")
 		a.leaveKernel()
 		return
 	}
@@ -33,10 +33,10 @@ func (a *Agent) release(ctx context.Context) {
 	switch {
 	case a.balancer.hasNeighbours() && !a.drainer.awaitOthers(ctx, a.hears):
 		_, trouble := a.upstream.status()
-		a.config.Log.Warn("other machines may not know that this one leaves: its load balancing stays in the kernel and forwards the packets that they still send, until another agent runs here or it is removed by hand",
+		a.config.Log.Warn("other machines may not know that this machine leaves: its load balancing stays in the kernel and forwards the packets that they still send, until another agent runs here or you remove it",
 			"trouble", trouble)
 	case !a.drainer.vacate(ctx):
-		a.config.Log.Warn("other machines send flows to backends here through a tunnel: decapsulation stays in the kernel, until another agent runs here or it is removed by hand (before you remove it, drain the backends or remove them from their Services)")
+		a.config.Log.Warn("other machines send flows to backends here through a tunnel: decapsulation stays in the kernel until another agent runs here or you remove it (first drain the backends or remove them from their Services)")
 	default:
 		a.balancer.release(ctx, left)
 		return

@@ -183,13 +183,13 @@ func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
 	if counter, counts := r.proxy.(RequestCounter); counts {
 		var err error
 		if groups, err = counter.Groups(ctx); err != nil {
-			r.log.Debug("the proxy's figures are not known", "error", err)
+			r.log.Debug("cannot read the proxy's figures", "error", err)
 		}
 	}
 	f := wire.Figures(asked, groups)
 	frontends, _, drops, err := r.balancer.figures()
 	if err != nil {
-		r.log.Warn("not all figures of frontends are known", "error", err)
+		r.log.Warn("some figures of frontends cannot be read", "error", err)
 	}
 	f.Frontends, f.Drops = wire.FrontendFigures(frontends), drops
 	return f

@@ -75,7 +75,7 @@ func TestPrivateKeysAreNotOnTheDisk(t *testing.T) {
 		}
 		eventually(t, "it says why", func() bool {
 			err := a.Readyz(t.Context())
-			return err != nil && strings.Contains(err.Error(), "private keys")
+			return err != nil && strings.Contains(err.Error(), "private key")
 		})
 		eventually(t, "VIPs of http-80 alone may be announced", func() bool {
 			has := a.relay.listening(map[string]struct{}{"https-443": {}, "http-80": {}})

@@ -84,7 +84,7 @@ func (a *Agent) Status() Status {
 		s.Trouble = err.Error()
 	}
 	if err := a.keeper.healthy(); err != nil {
-		s.Forgetting = "traffic goes on, but the state is not remembered: " + err.Error()
+		s.Forgetting = "traffic continues, but the state cannot be stored: " + err.Error()
 	}
 	s.Withheld = a.relay.withholds()
 	if id := a.membership.current(); id != nil {

@@ -47,7 +47,7 @@ type streamServer struct {
 // agent left is replaced: the lock on the data directory says that it is dead.
 func listenUnix(path string) (net.Listener, error) {
 	if len(path) > 107 { // sun_path of unix(7)
-		return nil, fmt.Errorf("listen on %s: the path has %d bytes, a unix socket takes 107: choose a shorter run directory", path, len(path))
+		return nil, fmt.Errorf("listen on %s: the path has %d bytes, a Unix socket allows 107: choose a shorter run directory", path, len(path))
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("remove old socket: %w", err)
@@ -80,10 +80,10 @@ func (r *relay) serve(ctx context.Context) error {
 }
 
 // errReplaced ends a stream when a newer one is there.
-var errReplaced = status.Error(codes.Aborted, "a newer stream is served")
+var errReplaced = status.Error(codes.Aborted, "a newer stream replaced this one")
 
 // errAgain ends a stream that Envoy must open anew.
-var errAgain = status.Error(codes.Aborted, "connect again, to be told what to drop")
+var errAgain = status.Error(codes.Aborted, "reconnect to learn which resources were removed")
 
 // DeltaAggregatedResources serves one stream of Envoy.
 func (r streamServer) DeltaAggregatedResources(st discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
@@ -192,7 +192,7 @@ func (c *conversation) receive(ctx context.Context, req *discoveryv3.DeltaDiscov
 	switch t := delta.Type(req.GetTypeUrl()); {
 	case !c.opened && t != typeCluster:
 		if len(c.early) >= len(gate.Types)*2 {
-			return status.Error(codes.InvalidArgument, "clusters must be asked for first")
+			return status.Error(codes.InvalidArgument, "clusters must be requested first")
 		}
 		c.early = append(c.early, req)
 		return nil
@@ -284,7 +284,7 @@ func (c *conversation) await(ctx context.Context, lives bool) error {
 		defer timer.Stop()
 		late = timer.C
 	}
-	r.log.Info("what is remembered waits for the plane", "because", r.withholds())
+	r.log.Info("the stored configuration is held back until a plane answers", "because", r.withholds())
 	select {
 	case <-over:
 		return nil

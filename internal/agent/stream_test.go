@@ -203,7 +203,7 @@ func TestRelayServesWhatTheGateLetsThrough(t *testing.T) {
 	e.send(&discoveryv3.DeltaDiscoveryRequest{TypeUrl: string(typeEndpoint), ResponseNonce: "1"}) // of no response: ignored
 	again := dialRelay(t, m)
 	again.boot(w)
-	e.fails(codes.Aborted, "a newer stream is served")
+	e.fails(codes.Aborted, "a newer stream replaced this one")
 
 	// What changes is sent to it, in the same order.
 	next := relayed{
@@ -293,8 +293,8 @@ func TestRelayOutlivesGarbage(t *testing.T) {
 	for range 2*len(gate.Types) + 1 {
 		rude.ask(typeListener)
 	}
-	rude.fails(codes.InvalidArgument, "clusters must be asked for first")
-	e.fails(codes.Aborted, "a newer stream is served")
+	rude.fails(codes.InvalidArgument, "clusters must be requested first")
+	e.fails(codes.Aborted, "a newer stream replaced this one")
 	w.cluster = changed
 	dialRelay(t, m).boot(w)
 	_ = silent

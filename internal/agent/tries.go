@@ -80,7 +80,7 @@ func (t *tries) say(address, reason string) {
 		t.said = map[string]string{}
 	}
 	t.said[address] = reason
-	t.log.Warn("the plane cannot be reached yet; it is tried again", "plane", address, "error", reason)
+	t.log.Warn("cannot reach the plane yet; retrying", "plane", address, "error", reason)
 }
 
 // answered forgets what was said: the next time is another one.

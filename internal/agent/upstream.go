@@ -198,7 +198,7 @@ func (u *upstream) lost(address string, err error, lived bool) {
 	u.presence(false)
 	switch {
 	case first || lived:
-		u.log.Warn("no plane; traffic goes on as it is", "plane", address, "error", err)
+		u.log.Warn("no plane; traffic continues unchanged", "plane", address, "error", err)
 	case changed && (errors.Is(err, ErrStranger) || errors.Is(err, ErrExpired)):
 		u.log.Warn("still no plane, for another reason", "plane", address, "error", err) // waiting does not mend it
 	case changed:
@@ -346,16 +346,16 @@ func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_Delta
 
 // explain words the failures that an operator can mend.
 func explain(err error, machine string) error {
-	again := fmt.Sprintf("give this agent a token of `fairlead token create --machine %s`, and --role backend for one with backends only (--token-file)", machine)
+	again := fmt.Sprintf("run `fairlead token create --machine %s` at the plane (with --role backend for a machine with backends only), and start this agent with the token (--token-file)", machine)
 	said := explained{err}
 	switch {
 	case status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("%w: it does not take its certificate (%w); was the machine deleted? To join again, %s", ErrStranger, said, again)
+		return fmt.Errorf("%w: the plane refuses this machine's certificate (%w); was the Machine deleted? To join again, %s", ErrStranger, said, again)
 	case status.Code(err) == codes.AlreadyExists:
 		return fmt.Errorf("another machine is connected under this machine's name: %w", said)
 	case strings.Contains(status.Convert(err).Message(), x509.UnknownAuthorityError{}.Error()):
 		// gRPC tells the handshake's failure as text only.
-		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup; else, or if its authority was retired while this machine was away, %s", ErrStranger, said, again)
+		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup; otherwise, or if its authority was retired while this machine was away, %s", ErrStranger, said, again)
 	case err == nil:
 		return nil
 	default:
@@ -392,7 +392,7 @@ func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) 
 		u.membership.renewed(fresh, err)
 		if err != nil {
 			u.counters.renewals.WithLabelValues("failed").Inc()
-			u.log.Warn("certificate was not renewed", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)
+			u.log.Warn("cannot renew the certificate", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)
 			continue
 		}
 		u.counters.renewals.WithLabelValues("renewed").Inc()

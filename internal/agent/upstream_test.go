@@ -419,7 +419,7 @@ func TestOutagesAreSaidOnce(t *testing.T) {
 		message, _, _ = strings.Cut(message, " plane=")
 		said = append(said, message)
 	}
-	if want := []string{`"no plane; traffic goes on as it is"`, `"no plane"`, `"still no plane, for another reason"`}; !slices.Equal(said, want) {
+	if want := []string{`"no plane; traffic continues unchanged"`, `"no plane"`, `"still no plane, for another reason"`}; !slices.Equal(said, want) {
 		t.Errorf("it says %q, want %q", said, want)
 	}
 }

@@ -60,7 +60,7 @@ func (r *relay) keepPolling(ctx context.Context) error {
 		if err == nil {
 			r.warming(seq, names)
 		} else {
-			r.log.Debug("warming clusters are not known", "error", err)
+			r.log.Debug("cannot read the proxy's warming clusters", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -100,7 +100,7 @@ func (r *relay) keepWitness(ctx context.Context) error {
 		if seen, err := see(ctx, w, look); err == nil {
 			r.mend(w, r.saw(look, seen))
 		} else {
-			r.log.Debug("what the proxy uses is not known", "error", err)
+			r.log.Debug("cannot read which resources the proxy uses", "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -128,7 +128,7 @@ func (r *relay) mend(w Witness, m gate.Mend) {
 	if m.Step == gate.MendNothing {
 		return
 	}
-	r.log.Warn("the proxy does not use what it accepted", "step", m.Describe(), "reason", m.Reason)
+	r.log.Warn("the proxy does not use a resource that it accepted", "step", m.Describe(), "reason", m.Reason)
 	r.mended(m.Step.String())
 	if m.Step == gate.MendReplace {
 		w.Replace(m.Reason)

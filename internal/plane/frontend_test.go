@@ -51,7 +51,7 @@ func TestServiceOnMachines(t *testing.T) {
 	await(r, app, "a machine cannot", servedIs(metav1.ConditionFalse, status.ReasonRefused, "edge-1: no kernel does this"))
 	edge.with(func() { edge.observes = func(o *model.FrontendObserved) { o.State = model.FrontendDecap } })
 	await(r, app, "a machine does not yet", servedIs(metav1.ConditionFalse, v1alpha1.ReasonPending, "waiting for edge-1 (decap)"))
-	const later = "the data plane has not taken it yet"
+	const later = "the data plane has not applied it yet"
 	edge.with(func() {
 		edge.observes = func(o *model.FrontendObserved) { o.State, o.Message = model.FrontendPending, later }
 	})

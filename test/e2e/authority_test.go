@@ -91,7 +91,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 		// Within the two seconds that a plane may take to retire an authority it still shows the one of before,
 		// and refuses the token in words.
 		s.await(t, "the agent to say that the plane is another one, or that the token was revoked", func(context.Context) error {
-			if said := log.String(); !strings.Contains(said, "the plane is not the one that this machine was told of") && !strings.Contains(said, "token refused: there is no token with ID") {
+			if said := log.String(); !strings.Contains(said, "the plane's certificate authority is not the one that this machine was given") && !strings.Contains(said, "token refused: there is no token with ID") {
 				return errors.New(said)
 			}
 			return nil

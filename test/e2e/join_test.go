@@ -96,7 +96,7 @@ func TestTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.await(t, "the agent to say that the plane is another one", func(context.Context) error {
-			if want := "the plane is not the one that this machine was told of: check the address; if the plane was set up anew, or its authority retired, run `fairlead token create --machine newcomer`"; !strings.Contains(log.String(), want) {
+			if want := "the plane's certificate authority is not the one that this machine was given: check the address; if the plane was set up anew, or its authority was retired, run `fairlead token create --machine newcomer`"; !strings.Contains(log.String(), want) {
 				return errors.New(log.String())
 			}
 			return nil

@@ -89,7 +89,7 @@ func TestDamagedMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const says = `level=ERROR msg="the stored state is damaged: a running proxy keeps its configuration until a plane answers, a new proxy gets the older state that could be read"`
+			const says = `level=ERROR msg="the stored state is damaged: a running proxy keeps its configuration until a plane answers; a new proxy gets the older state that could be read"`
 			if said := strings.Contains(string(log[len(logged):]), says); said != c.damaged {
 				t.Errorf("the agent says that the state is damaged: %t, want %t:\n%s", said, c.damaged, log[len(logged):])
 			}
