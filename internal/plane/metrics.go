@@ -66,10 +66,10 @@ func newWriteMetrics() *writeMetrics {
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_writes_total", Help: "Status writes by kind and result.",
 		}, []string{"kind", "result"}),
 		wait: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_wait_seconds", Help: "Time that a status waited to be written since it was due.", Buckets: human,
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_wait_seconds", Help: "Time that a due status waited to be written.", Buckets: human,
 		}),
 		time: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_write_seconds", Help: "Time that the API took for a status, with what a conflict cost.", Buckets: human,
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "status_write_seconds", Help: "Time that the API took to write a status, including conflicts.", Buckets: human,
 		}),
 	}
 }
@@ -110,7 +110,7 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "revision", Help: "Last revision published within the epoch.",
 		}),
 		changes: prometheus.NewCounter(prometheus.CounterOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "changes_total", Help: "Changed objects taken from the API.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "changes_total", Help: "Changed objects received from the API.",
 		}),
 		translate: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "translate_seconds", Help: "Time to translate a batch of changes.", Buckets: seconds,
@@ -119,7 +119,7 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "publish_seconds", Help: "Time to build and publish the resources of a batch.", Buckets: seconds,
 		}),
 		answer: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "answer_seconds", Help: "Time that answers to consoles take from everything else.", Buckets: seconds,
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "answer_seconds", Help: "Time for which answers to consoles occupy the plane's loop.", Buckets: seconds,
 		}),
 		resources: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "resources_built_total", Help: "Resources built for machines, by type.",
@@ -137,41 +137,41 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontends", Help: "Frontends by state.",
 		}, []string{"state"}),
 		backends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontend_backends", Help: "Backends of all frontends, by whether they take new flows.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontend_backends", Help: "Backends of all frontends, by whether they accept new flows.",
 		}, []string{"state"}),
 		panicking: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "frontends_panicking",
-			Help: "Frontends with so few healthy backends that all count as healthy.",
+			Help: "Frontends below their panic threshold, for which all backends count as healthy.",
 		}),
 		checks: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "checks", Help: "Checks of backends, by the verdict of those that check.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "checks", Help: "Checks of backends, by the verdict of their checkers.",
 		}, []string{"health"}),
 		notChecked: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "checks_left_out",
-			Help: "Checks that nobody asked for and nobody makes, because there are too many.",
+			Help: "Default checks that no machine runs, because there are too many.",
 		}),
 		verdicts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "check_verdicts_total", Help: "Verdicts that became others, by what they became.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "check_verdicts_total", Help: "Changed verdicts, by the new verdict.",
 		}, []string{"health"}),
 		ejected: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "ejected_backends", Help: "Backends that some proxy holds for failed because requests to them fail.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "ejected_backends", Help: "Backends that a proxy has ejected because requests to them fail.",
 		}),
 		sessions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "bgp_sessions", Help: "BGP sessions of connected machines by state.",
 		}, []string{"state"}),
 		certificates: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates", Help: "Certificates that machines show, by state.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates", Help: "Certificates in use, by state.",
 		}, []string{"state"}),
 		nextExpiry: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificate_next_expiry_timestamp_seconds",
-			Help: "When the first of the certificates that machines show expires, in Unix time; 0 while there is none.",
+			Help: "Expiry of the certificate in use that expires first, in Unix time; 0 while there is none.",
 		}),
 		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificate_expiry_timestamp_seconds",
-			Help: "When each certificate that machines show expires, in Unix time, by the Secret that it is in.",
+			Help: "Expiry of each certificate in use, in Unix time, by Secret.",
 		}, []string{"namespace", "name"}),
 		stapled: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates_stapled", Help: "Certificates that machines show with an OCSP response.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates_stapled", Help: "Certificates in use with an OCSP response.",
 		}),
 		writes: writes,
 		writesQueued: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -182,10 +182,10 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 		}, func() float64 { return float64(queue.UnderWay()) }),
 		applied: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "applied_seconds",
-			Help: "Time from the publication of a revision until a machine that it concerns reports that it runs it; of each report the oldest counts.", Buckets: human,
+			Help: "Time from the publication of a revision until a machine that it concerns reports that it runs the revision; each report counts its oldest revision.", Buckets: human,
 		}),
 		sourceFaults: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds that the API does not answer for at the moment.",
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds for which the API does not answer at the moment.",
 		}, func() float64 { return float64(len(source.Trouble())) }),
 	}
 	if r == nil {

@@ -168,7 +168,7 @@ func TestAuthorityIsRotated(t *testing.T) {
 		t.Errorf("retired %+v", retired)
 	}
 	a.told(next, 1)
-	b.ends(codes.Aborted, "not trusted any more") // it has renewed on a connection of before
+	b.ends(codes.Aborted, "no longer trusted") // it has renewed on a connection of before
 	b.reconnect(address)
 	b.served()
 	after := newFakeAgent(t, "edge-1")

@@ -321,7 +321,7 @@ func TestNewLeaderKeepsNames(t *testing.T) {
 	first.stop()
 	second := r.plane("second", func(c *Config) { c.TTL = time.Hour }).awaitReady()
 	taker := newFakeAgent(t, "edge-1")
-	if err := taker.join(second.AgentAddress().String(), r.token("edge-1", time.Hour)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "to come back") {
+	if err := taker.join(second.AgentAddress().String(), r.token("edge-1", time.Hour)); status.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "may still reconnect") {
 		t.Errorf("a join under the name of a machine that may come back: %v", err)
 	}
 	r.joined(second, "edge-2")

@@ -100,10 +100,10 @@ func ParseCA(data []byte, now func() time.Time) (*CA, error) {
 		return nil, errors.New("read the authority: want a certificate and a private key in PEM")
 	}
 	if public, ok := ca.key.Public().(*ecdsa.PublicKey); !ok || !public.Equal(ca.cert.PublicKey) {
-		return nil, errors.New("read the authority: the key is not the certificate's")
+		return nil, errors.New("read the authority: the key does not match the certificate")
 	}
 	if !ca.cert.IsCA {
-		return nil, errors.New("read the authority: the certificate is not an authority's")
+		return nil, errors.New("read the authority: the certificate is not a CA certificate")
 	}
 	return ca, nil
 }

@@ -110,16 +110,16 @@ func (s *Server) floor(ctx context.Context, who *session, req *discoveryv3.Delta
 		return floor, nil
 	}
 	if floor.Epoch-epoch > maxEpochStep {
-		return delta.Revision{}, status.Errorf(codes.InvalidArgument, "epoch %d cannot be: this plane is at %d", floor.Epoch, epoch)
+		return delta.Revision{}, status.Errorf(codes.InvalidArgument, "impossible epoch %d: this plane is at %d", floor.Epoch, epoch)
 	}
 	if last, may := s.mayRaise(who.Machine, floor.Epoch); !last.IsZero() {
-		return delta.Revision{}, status.Errorf(codes.Unavailable, "this plane is behind %s, and raised its epoch for this machine at %s: it does so once in %s, or when it starts again", floor, last.UTC().Format(time.RFC3339), raiseAgain)
+		return delta.Revision{}, status.Errorf(codes.Unavailable, "this plane is behind %s, and raised its epoch for this machine at %s: it does so again after %s, or when it restarts", floor, last.UTC().Format(time.RFC3339), raiseAgain)
 	} else if !may {
-		return delta.Revision{}, status.Errorf(codes.Unavailable, "this plane is behind %s; it has just raised its epoch, and does so again within %s", floor, raisePause)
+		return delta.Revision{}, status.Errorf(codes.Unavailable, "this plane is behind %s; it has just raised its epoch, and can raise it again within %s", floor, raisePause)
 	}
 	s.config.Log.Warn("a machine is ahead of this plane; raising the epoch", "machine", who.Machine, "accepted", floor, "published", published)
 	if err := s.config.Leader.Exceed(ctx, floor.Epoch); err != nil {
-		s.config.Log.Error("the epoch was not raised", "machine", who.Machine, "error", err)
+		s.config.Log.Error("cannot raise the epoch", "machine", who.Machine, "error", err)
 		return delta.Revision{}, status.Error(codes.Unavailable, fmt.Sprintf("this plane is behind %s and could not raise its epoch", floor))
 	}
 	s.mu.Lock()

@@ -92,10 +92,10 @@ func fits(id Identity, wants string) error {
 func (s *Server) joinPod(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.Certificate, error) {
 	const shown = "of a service account" // in the log, where an ID of other tokens stands
 	if req.GetToken() != "" {
-		return nil, s.refuse(shown, fmt.Errorf("%w: want one token, not one of ours and a service account's", ErrToken))
+		return nil, s.refuse(shown, fmt.Errorf("%w: want either a join token or a service account's token, not both", ErrToken))
 	}
 	if s.config.Accounts == nil {
-		return nil, s.refuse(shown, fmt.Errorf("%w: no service account joins at this plane (--agent-service-account names one)", ErrToken))
+		return nil, s.refuse(shown, fmt.Errorf("%w: this plane accepts no service accounts (--agent-service-account names one to accept)", ErrToken))
 	}
 	request, err := parseRequest(req.GetCsr())
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Server) joinPod(ctx context.Context, req *agentv1.JoinRequest) (*agentv
 		return nil, s.refuse(shown, err)
 	}
 	if name := req.GetMachine(); name != "" && name != id.Machine {
-		return nil, s.refuse(shown, fmt.Errorf("%w: its pod runs on node %s, and only that can it join as, not as %q", ErrToken, id.Machine, name))
+		return nil, s.refuse(shown, fmt.Errorf("%w: its pod runs on node %s and can join only under that name, not as %q", ErrToken, id.Machine, name))
 	}
 	if err := s.free(id.Machine, keyID(request.RawSubjectPublicKeyInfo)); err != nil {
 		s.config.Log.Warn("join refused", "token", shown, "machine", id.Machine, "reason", err)
@@ -162,7 +162,7 @@ func (s *Server) certify(csr []byte, id Identity) (*agentv1.Certificate, Trust, 
 func (s *Server) free(name string, key KeyID) error {
 	if !s.taken(name, key) {
 		if s.comesBack(name, key) {
-			return status.Errorf(codes.Unavailable, "this plane has just begun to lead, and machine %s, which has another key, has %s to come back: try again then", name, s.returnTime())
+			return status.Errorf(codes.Unavailable, "this plane has just become the leader, and machine %s with another key may still reconnect within %s: try again after that", name, s.returnTime())
 		}
 		return nil
 	}

@@ -139,7 +139,7 @@ func TestNameOfAMachineThatMayComeBack(t *testing.T) {
 		return err
 	}
 	r.server.Sweep()
-	wantStatus(t, join(token), codes.Unavailable, "has 30s to come back")
+	wantStatus(t, join(token), codes.Unavailable, "may still reconnect within 30s")
 	if err := join(r.token("edge-3")); err != nil {
 		t.Errorf("a machine that has never joined: %v", err)
 	}
@@ -167,7 +167,7 @@ func TestNameOfAMachineThatMayComeBack(t *testing.T) {
 	r.server.Sweep()
 	r.clock.advance(time.Minute)
 	r.leader.set(3, true, "")
-	wantStatus(t, join(r.token("edge-2")), codes.Unavailable, "has 30s to come back")
+	wantStatus(t, join(r.token("edge-2")), codes.Unavailable, "may still reconnect within 30s")
 }
 
 func TestOnlyJoinNeedsNoCertificate(t *testing.T) {
@@ -216,7 +216,7 @@ func TestForgedCertificates(t *testing.T) {
 		text string
 	}{
 		"another authority":      {issue(foreign, "machine:edge-1", x509.ExtKeyUsageClientAuth), codes.Unauthenticated, "unknown authority"},
-		"not a machine":          {issue(r.ca, "edge-1", x509.ExtKeyUsageClientAuth), codes.Unauthenticated, "not a machine's"},
+		"not a machine":          {issue(r.ca, "edge-1", x509.ExtKeyUsageClientAuth), codes.Unauthenticated, "not a machine certificate"},
 		"bad name":               {issue(r.ca, "machine:Edge/1", x509.ExtKeyUsageClientAuth), codes.Unauthenticated, "invalid name"},
 		"a server's certificate": {serving, codes.Unauthenticated, "incompatible key usage"},
 		"without its key":        {stolen, codes.Unavailable, ""},

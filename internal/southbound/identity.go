@@ -66,7 +66,7 @@ type caller struct {
 func identify(cert *x509.Certificate) (caller, error) {
 	name, ok := strings.CutPrefix(cert.Subject.CommonName, agentv1.MachinePrefix)
 	if !ok {
-		return caller{}, fmt.Errorf("certificate of %q is not a machine's", cert.Subject.CommonName)
+		return caller{}, fmt.Errorf("the certificate of %q is not a machine certificate", cert.Subject.CommonName)
 	}
 	c := caller{Identity: Identity{Machine: name}, key: keyID(cert.RawSubjectPublicKeyInfo), notAfter: cert.NotAfter}
 	c.Role = RoleOf(cert)
@@ -107,7 +107,7 @@ func (v verifier) verify(shown []*x509.Certificate) (caller, error) {
 					leaf.Subject.CommonName, leaf.NotAfter.Format(time.RFC3339), now.Format(time.RFC3339))
 			}
 		}
-		return caller{}, fmt.Errorf("the client certificate is not good here: %w", err)
+		return caller{}, fmt.Errorf("the client certificate is not valid here: %w", err)
 	}
 	c, err := identify(leaf)
 	c.issuer = pinOf(chains[0][len(chains[0])-1])

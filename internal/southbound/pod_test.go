@@ -47,10 +47,10 @@ func TestPodsJoin(t *testing.T) {
 		code codes.Code
 		text string
 	}{
-		"another node": {&agentv1.JoinRequest{ServiceAccountToken: "node:node-1", Machine: "node-2"}, codes.Unauthenticated, "only that can it join as"},
+		"another node": {&agentv1.JoinRequest{ServiceAccountToken: "node:node-1", Machine: "node-2"}, codes.Unauthenticated, "can join only under that name"},
 		"unknown":      {&agentv1.JoinRequest{ServiceAccountToken: "forged"}, codes.Unauthenticated, "the API does not know it"},
 		"API away":     {&agentv1.JoinRequest{ServiceAccountToken: "away"}, codes.Unavailable, "cannot ask its API"},
-		"two tokens":   {&agentv1.JoinRequest{ServiceAccountToken: "node:node-1", Token: r.token("node-1")}, codes.Unauthenticated, "want one token"},
+		"two tokens":   {&agentv1.JoinRequest{ServiceAccountToken: "node:node-1", Token: r.token("node-1")}, codes.Unauthenticated, "want either a join token"},
 		"bad name":     {&agentv1.JoinRequest{ServiceAccountToken: "node:Node_1"}, codes.InvalidArgument, "invalid name"},
 	} {
 		t.Run(name, func(t *testing.T) {

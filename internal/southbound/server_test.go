@@ -320,7 +320,7 @@ func TestEpochs(t *testing.T) {
 		text     string
 	}{
 		{"9/1", codes.Unavailable, "could not raise its epoch"},
-		{"18446744073709551615/1", codes.InvalidArgument, "cannot be"},
+		{"18446744073709551615/1", codes.InvalidArgument, "impossible epoch"},
 		{"nonsense", codes.InvalidArgument, "parse revision"},
 	} {
 		s = a.discover()

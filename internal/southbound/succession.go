@@ -33,7 +33,7 @@ func (s *Server) Follow(ctx context.Context, r *agentv1.FollowRequest) (*agentv1
 		return nil, status.Error(codes.Unauthenticated, err.Error())
 	}
 	if s.config.Succeeded == nil {
-		return nil, status.Error(codes.Unimplemented, "this plane follows nobody")
+		return nil, status.Error(codes.Unimplemented, "this plane follows no leader")
 	}
 	if err := s.config.Succeeded(Successor{r.GetEpoch(), r.GetAddress(), r.GetIdentity(), r.GetConsole()}); err != nil {
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
@@ -51,13 +51,13 @@ func (v verifier) plane(ctx context.Context) error {
 		}
 	}
 	if len(shown) == 0 {
-		return errors.New("no client certificate: planes alone tell who leads")
+		return errors.New("no client certificate: only a plane may announce a new leader")
 	}
 	_, err := shown[0].Verify(x509.VerifyOptions{
 		Roots: v.trust().Pool, CurrentTime: v.now(), DNSName: agentv1.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
-		return fmt.Errorf("the client certificate is not a plane's: %w", err)
+		return fmt.Errorf("the client certificate is not a plane certificate: %w", err)
 	}
 	return nil
 }
@@ -70,7 +70,7 @@ func Succeed(ctx context.Context, address string, authority Authority, now func(
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithNoProxy())
 	if err != nil {
-		return fmt.Errorf("tell the plane at %s who leads: %w", address, err)
+		return fmt.Errorf("announce the new leader to the plane at %s: %w", address, err)
 	}
 	defer func() { _ = conn.Close() }()
 	_, err = agentv1.NewSuccessionClient(conn).Follow(ctx, &agentv1.FollowRequest{
@@ -80,7 +80,7 @@ func Succeed(ctx context.Context, address string, authority Authority, now func(
 		err = fmt.Errorf("%w: %w", ErrKeepsOn, err)
 	}
 	if err != nil {
-		return fmt.Errorf("tell the plane at %s who leads: %w", address, err)
+		return fmt.Errorf("announce the new leader to the plane at %s: %w", address, err)
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ var (
 func NewToken(random io.Reader) (Token, error) {
 	var bits [6 + 32]byte
 	if _, err := io.ReadFull(random, bits[:]); err != nil {
-		return Token{}, fmt.Errorf("draw a token: %w", err)
+		return Token{}, fmt.Errorf("generate a token: %w", err)
 	}
 	id := base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(bits[:6])
 	return Token{
@@ -60,7 +60,7 @@ func ParseToken(s string) (Token, error) {
 		return Token{}, fmt.Errorf("%w: want %s.<id>.<secret>.<pin>", ErrToken, tokenForm)
 	}
 	if !tokenID.MatchString(parts[0]) || !tokenSecret.MatchString(parts[1]) {
-		return Token{}, fmt.Errorf("%w: it is not one of ours; was it cut?", ErrToken)
+		return Token{}, fmt.Errorf("%w: it is not a join token of Fairlead; was it cut off?", ErrToken)
 	}
 	return Token{ID: parts[0], secret: parts[1]}, nil
 }

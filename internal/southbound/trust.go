@@ -25,8 +25,8 @@ const (
 // Ends of streams whose certificate is of another authority than what the machine may have by now:
 // it comes back, and shows what it keeps.
 var (
-	errRetired = status.Error(codes.Aborted, "the authority of this certificate is not trusted any more: come back with a newer one")
-	errRenewed = status.Error(codes.Aborted, "this certificate was renewed: come back with the newer one")
+	errRetired = status.Error(codes.Aborted, "the authority of this certificate is no longer trusted: reconnect with a newer certificate")
+	errRenewed = status.Error(codes.Aborted, "this certificate was renewed: reconnect with the newer one")
 )
 
 // Trust is what comes with a certificate, as of one moment. Nobody may change it.

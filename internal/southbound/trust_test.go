@@ -98,7 +98,7 @@ func TestRotation(t *testing.T) {
 	r.ca = next // what is dialled from now on trusts it alone
 	r.server.TrustChanged()
 	oa.told(next, next)
-	ob.ends(codes.Aborted, "not trusted any more")
+	ob.ends(codes.Aborted, "no longer trusted")
 	_, err = b.renew()
 	wantStatus(t, err, codes.Unauthenticated, "unknown authority")
 	b.conn = r.dial(b.cert)
@@ -154,9 +154,9 @@ func TestRetiredMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, is := stream.(grpc.BidiStreamingClient[agentv1.Report, agentv1.Instruction]); is {
-			wantStatus(t, stream.RecvMsg(&agentv1.Instruction{}), codes.Aborted, "not trusted any more")
+			wantStatus(t, stream.RecvMsg(&agentv1.Instruction{}), codes.Aborted, "no longer trusted")
 		} else {
-			wantStatus(t, stream.RecvMsg(&discoveryv3.DeltaDiscoveryResponse{}), codes.Aborted, "not trusted any more")
+			wantStatus(t, stream.RecvMsg(&discoveryv3.DeltaDiscoveryResponse{}), codes.Aborted, "no longer trusted")
 		}
 	}
 }
@@ -222,7 +222,7 @@ func TestOlderAgentsShowWhatTheyGot(t *testing.T) {
 	o.report(&agentv1.Report{AgentVersion: "there"})
 	r.wait("the report", "edge-1", func(m MachineState) bool { return m.AgentVersion == "there" })
 	pass(time.Second)
-	o.ends(codes.Aborted, "come back with the newer one")
+	o.ends(codes.Aborted, "reconnect with the newer one")
 	r.wait("the end of the stream", "edge-1", func(MachineState) bool {
 		r.server.mu.Lock()
 		defer r.server.mu.Unlock()
