@@ -184,7 +184,7 @@ func TestForward(t *testing.T) {
 	})
 
 	t.Run("no backend", func(t *testing.T) {
-		if a := w.get(l.Port, "empty.test", "/"); a.status != 503 || a.body != "503 no backend is there\n" {
+		if a := w.get(l.Port, "empty.test", "/"); a.status != 503 || a.body != "503 no backend is available\n" {
 			t.Errorf("got %d %q", a.status, a.body)
 		}
 	})
@@ -390,7 +390,7 @@ func TestPolicies(t *testing.T) {
 				t.Errorf("%s: got %q, %v", host, line, err)
 			}
 		}
-		const none = "400 the route takes no WebSockets\n"
+		const none = "400 the route does not allow WebSockets\n"
 		for _, c := range []struct{ shake, want string }{
 			{fmt.Sprintf(shake, "/undeclared"), "101 "},
 			{fmt.Sprintf(shake, "/nows"), none},
@@ -399,7 +399,7 @@ func TestPolicies(t *testing.T) {
 			{strings.Replace(fmt.Sprintf(shake, "/nows"), "p.test", "a.wild.test", 1), none},
 			{strings.Replace(fmt.Sprintf(shake, "/none"), "p.test", "a.wild.test", 1), "404 404 nothing is served here\n"},
 			{strings.Replace(fmt.Sprintf(shake, "/ws"), "websocket", "other", 1), "400 connections are upgraded to WebSockets only\n"},
-			{strings.Replace(fmt.Sprintf(shake, "/"), "p.test", "filter.test", 1), "403 403 clients from this address are not let in\n"}, // a policy's answer stays what it is
+			{strings.Replace(fmt.Sprintf(shake, "/"), "p.test", "filter.test", 1), "403 403 clients from this address are not allowed\n"}, // a policy's answer stays what it is
 		} {
 			if a, err := ask(l.Port, c.shake); err != nil || fmt.Sprint(a.status, " ", strings.TrimPrefix(a.body, "400 ")) != c.want {
 				t.Errorf("%q: %d %q %v, want %q", c.shake, a.status, a.body, err, c.want)

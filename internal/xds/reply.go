@@ -28,22 +28,22 @@ type reason struct {
 // The first one holds. A program asks the status, and the access log has Envoy's own words. They are few and short, since
 // each chain of each listener has them.
 var reasons = []reason{
-	{when: `response.code_details.startsWith("rbac_")`, text: "clients from this address are not let in"},
+	{when: `response.code_details.startsWith("rbac_")`, text: "clients from this address are not allowed"},
 	{when: `response.code_details == "request_payload_too_large"`, text: "the request is too large"},
 	{when: `response.code_details.endsWith("_rate_limited")`, text: "too many requests"},
-	{when: `response.code_details in ["ext_authz_error", "rate_limiter_error"]`, text: "whether the request may pass could not be asked"},
-	{when: `response.code_details == "missing_host_header"`, text: "the request names no host"},
-	{when: `response.code_details == "path_normalization_failed" && response.code == 400`, text: "the path cannot be read"},
-	{when: `response.code_details == "query_missing_content_type"`, text: "a QUERY says the type of its content"},
+	{when: `response.code_details in ["ext_authz_error", "rate_limiter_error"]`, text: "the authorization or rate limit service did not answer"},
+	{when: `response.code_details == "missing_host_header"`, text: "the request has no host"},
+	{when: `response.code_details == "path_normalization_failed" && response.code == 400`, text: "the path is malformed"},
+	{when: `response.code_details == "query_missing_content_type"`, text: "a QUERY request needs a Content-Type"},
 	{flags: []string{"NR"}, text: "nothing is served here"},
-	{flags: []string{"UH"}, text: "no backend is there"},
+	{flags: []string{"UH"}, text: "no backend is available"},
 	{flags: []string{"UO"}, text: "too many requests wait for the backends"},
 	{flags: []string{"UT"}, text: "the backend did not answer in time"},
-	{flags: []string{"UPE"}, text: "what the backend answered cannot be read"},
+	{flags: []string{"UPE"}, text: "the backend's response is malformed"},
 	{flags: []string{"UF"}, text: "the backend cannot be reached"},
 	{flags: []string{"UC", "UR", "LR"}, text: "the backend ended the connection"},
 	{flags: []string{"NC"}, text: "the backends are not known yet"},
-	{flags: []string{"OM"}, text: "the edge has too much to do"},
+	{flags: []string{"OM"}, text: "the edge is overloaded"},
 }
 
 // localReplies says in one short line why the proxy itself answered, or shows a page. Fixed responses of routes keep
@@ -70,8 +70,8 @@ func (r reason) filter() *accesslogv3.AccessLogFilter {
 func fixedReason(status uint32) string {
 	text := map[uint32]string{
 		404: "nothing is served here",
-		500: "the route leads to what is not there, or may not be named",
-		503: "the route leads nowhere now",
+		500: "the route refers to an object that does not exist or that it may not use",
+		503: "the route has no valid backend",
 	}[status]
 	if text == "" {
 		return ""

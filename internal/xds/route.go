@@ -88,7 +88,7 @@ func noWebSockets(r model.Route) *routev3.Route {
 			MatchPattern: &matcherv3.StringMatcher_Exact{Exact: webSocket}, IgnoreCase: true,
 		}},
 	})
-	return &routev3.Route{Name: r.Name, Match: m, Action: directResponse(400, "400 the route takes no WebSockets\n")}
+	return &routev3.Route{Name: r.Name, Match: m, Action: directResponse(400, "400 the route does not allow WebSockets\n")}
 }
 
 // retriedRoute is a route to backends for its RetryMethods, nil where it has none.

@@ -58,7 +58,7 @@ local function upgrade(handle, headers, to)
     return refused(handle, "a WebSocket begins with a GET without a body")
   end
   if handle:virtualHost():metadata():get("no_upgrade") then
-    return refused(handle, "the route takes no WebSockets")
+    return refused(handle, "the route does not allow WebSockets")
   end
   if handle:streamInfo():protocol() ~= "HTTP/1.1" then headers:replace("sec-websocket-key", key()) end
 end
