@@ -127,7 +127,7 @@ func TestWithoutEnvoy(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(&said, nil))
 	writeFile(t, filepath.Join("before", "state"), "something")
 	f := &agentFlags{role: roleEdge, envoy: "/nope", runDir: "run", dataDir: "before"}
-	if err := f.findEnvoy(log); err != nil || !strings.Contains(said.String(), "envoy is not there") {
+	if err := f.findEnvoy(log); err != nil || !strings.Contains(said.String(), "envoy not found") {
 		t.Errorf("an agent that remembers a state: %v, and it says %q", err, said.String())
 	}
 	writeFile(t, filepath.Join("first", "lock"), "x")
@@ -182,9 +182,9 @@ func TestEnvoyThatCannotBeRun(t *testing.T) {
 		{"agent", "--plane", "127.0.0.1:1", "--data-dir", "agent", "--console-address", "127.0.0.1:0"},
 	} {
 		for envoy, says := range map[string]string{
-			"/nope":       "envoy is not there: stat /nope: no such file or directory: install it",
-			"./README.md": "envoy is not there: " + filepath.Join(dir, "README.md") + " is no executable file",
-			"README.md":   "if ./README.md is meant",
+			"/nope":       "envoy not found: stat /nope: no such file or directory: install it",
+			"./README.md": "envoy not found: " + filepath.Join(dir, "README.md") + " is not an executable file",
+			"README.md":   "for ./README.md, give its path",
 		} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // for one that starts
 			root := newRoot()

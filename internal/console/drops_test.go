@@ -129,7 +129,7 @@ func TestDropsAreFollowed(t *testing.T) {
 		done <- ServeDrops(ctx, l, func(ctx context.Context, reasons []string, begun func(), f func(v1.Drop)) error {
 			defer func() { ended <- struct{}{} }()
 			if slices.Contains(reasons, "none") {
-				return errors.New("there is no reason none")
+				return errors.New("unknown reason none")
 			}
 			begun()
 			for range 3 {
@@ -155,7 +155,7 @@ func TestDropsAreFollowed(t *testing.T) {
 		t.Errorf("%d packets, begun %d times, %v", n, begun, err)
 	}
 	<-ended // the capture ends with its reader
-	if err := FollowDrops(t.Context(), socket, []string{"none"}, func() { t.Error("it began") }, nil); err == nil || !strings.HasSuffix(err.Error(), "there is no reason none") {
+	if err := FollowDrops(t.Context(), socket, []string{"none"}, func() { t.Error("it began") }, nil); err == nil || !strings.HasSuffix(err.Error(), "unknown reason none") {
 		t.Errorf("for no reason: %v", err)
 	}
 	enough := errors.New("enough")

@@ -182,7 +182,7 @@ func (h *Holder) refresh() error {
 	}
 	for a := range h.present {
 		if !there[a] {
-			h.log.Warn("somebody removed an address that was held", "vip", a)
+			h.log.Warn("another program removed an address of a VIP; it is added again", "vip", a)
 			delete(h.present, a)
 		}
 	}
@@ -267,7 +267,7 @@ func whose(a netip.Addr) error {
 		if link, err := netlink.LinkByIndex(e.link); err == nil {
 			name = link.Attrs().Name
 		}
-		return fmt.Errorf("%w: %s has it and the agent did not put it there; remove it there or choose another VIP", ErrTaken, name)
+		return fmt.Errorf("%w: %s has it, and the agent did not add it; remove it there or choose another VIP", ErrTaken, name)
 	}
 	if proxied {
 		return nil

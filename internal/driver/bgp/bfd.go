@@ -68,7 +68,7 @@ type bfdSession struct {
 	remote bfd.StateType
 	// unconfirmed is a session that was resumed while the peer has not said yet that it is up.
 	unconfirmed bool
-	lost        uint32        // times that it went from up to down, except when the peer took it down on purpose
+	lost        uint32        // times that it went from up to down, except when the peer shut it down
 	why         string        // of the last loss
 	openErr     error         // why it does not watch the peer
 	caught      func(any)     // counts a panic for the peer that it is of; nil is nobody
@@ -340,7 +340,7 @@ func (b *bfdSession) receive(h bfd.BFDHeader) {
 	}
 	b.detect.Reset(b.detected)
 	if confirmed {
-		b.log.Info("the peer has not noticed that BFD was away")
+		b.log.Info("the peer did not notice that BFD was interrupted")
 		b.tell()
 	}
 	if state == bfd.StateUp && h.State == bfd.StateUp {
@@ -350,7 +350,7 @@ func (b *bfdSession) receive(h bfd.BFDHeader) {
 	case h.State == bfd.StateAdminDown:
 		if state != bfd.StateDown {
 			b.diagnostic = bfd.DiagnosticNeighborSignaledSessionDown
-			b.to(bfd.StateDown, false, "the peer took it down on purpose")
+			b.to(bfd.StateDown, false, "the peer shut it down")
 		}
 	case state == bfd.StateDown && h.State == bfd.StateDown:
 		b.to(bfd.StateInit, false, "")
@@ -359,7 +359,7 @@ func (b *bfdSession) receive(h bfd.BFDHeader) {
 		b.to(bfd.StateUp, false, "")
 	case state == bfd.StateUp && h.State == bfd.StateDown:
 		b.diagnostic = bfd.DiagnosticNeighborSignaledSessionDown
-		b.to(bfd.StateDown, true, "the peer does not hear us, or its BFD restarted")
+		b.to(bfd.StateDown, true, "the peer does not receive our packets, or its BFD restarted")
 	}
 	if h.Poll {
 		b.send(false, true)

@@ -94,7 +94,7 @@ func (m *bfdMemory) load() []bfdRecord {
 		err = json.Unmarshal(raw, &f)
 	}
 	if err != nil {
-		m.log.Warn("BFD begins anew: what was remembered of it cannot be read", "file", m.path, "error", err)
+		m.log.Warn("BFD starts anew: its stored sessions cannot be read", "file", m.path, "error", err)
 		return nil
 	}
 	boot, awake, err := sinceBoot()
@@ -142,7 +142,7 @@ func (m *bfdMemory) beat() {
 func (m *bfdMemory) write() {
 	err := m.replace()
 	if err != nil && !m.failed {
-		m.log.Warn("a restart of this process would look like a failure to peers with BFD: its sessions cannot be remembered", "file", m.path, "error", err)
+		m.log.Warn("cannot store the BFD sessions: a restart of this process would look like a failure to peers with BFD", "file", m.path, "error", err)
 	}
 	m.failed = err != nil
 }

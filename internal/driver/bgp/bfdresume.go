@@ -30,14 +30,14 @@ func (r *receivers) resume() {
 		b.desiredTx, b.polling = m.Interval, true // the one before may have asked for a longer one
 		b.remoteMinRx, b.detected = m.RemoteMinRx, m.Detect
 		if err := r.open(b); err != nil {
-			b.log.Warn("BFD begins anew", "error", err)
+			b.log.Warn("BFD starts anew", "error", err)
 			continue
 		}
 		b.remember()
 		r.mu.Lock()
 		r.orphans[b] = struct{}{}
 		r.mu.Unlock()
-		b.log.Info("BFD goes on where the process before this one left it")
+		b.log.Info("BFD resumes the sessions of the previous process")
 		go b.run()
 	}
 }
@@ -150,7 +150,7 @@ func (b *bfdSession) linger() bool {
 			b.send(true, false)
 		case <-enough.C:
 			// The peer may have heard one of them all the same.
-			b.log.Warn("the peer did not confirm that BFD pauses: it may take the restart for a failure")
+			b.log.Warn("the peer did not confirm that BFD pauses: it may treat the restart as a failure")
 			finals = 0
 		}
 	}

@@ -126,7 +126,7 @@ func (r *receivers) advise(key bfdKey, err error) error {
 			return fmt.Errorf("%w; another peer is watched from this address, and one of the two has no VRF: have one of them use another address, or turn BFD off for it", err)
 		}
 	}
-	return fmt.Errorf("%w; end the program that has the port, or turn BFD off for this peer", err)
+	return fmt.Errorf("%w; stop the program that has the port, or turn BFD off for this peer", err)
 }
 
 // forget takes a session out and closes its sockets.

@@ -81,7 +81,7 @@ func TestBFDOfADeviceAndOfNone(t *testing.T) {
 	if err := in.failed(); err != nil {
 		t.Error(err)
 	}
-	if err := out.failed(); err == nil || strings.Contains(err.Error(), "end the program") || !strings.Contains(err.Error(), "VRF") {
+	if err := out.failed(); err == nil || strings.Contains(err.Error(), "stop the program") || !strings.Contains(err.Error(), "VRF") {
 		t.Errorf("it says %v", err)
 	}
 }

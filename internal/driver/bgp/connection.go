@@ -147,7 +147,7 @@ func (c *connection) expect(conf model.Peer, state model.SessionState, wait time
 		subcode = 2
 	}
 	return nil, refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_FSM_ERROR, subcode, nil,
-		"in state %s it sent a message of type %d instead of %d: look at its BGP process", state, m.Header.Type, kind)
+		"in state %s it sent a message of type %d instead of %d: check its BGP process", state, m.Header.Type, kind)
 }
 
 func (c *connection) send(m *packet.BGPMessage) error {
@@ -287,7 +287,7 @@ func (c *connection) keepalive(conf model.Peer) time.Duration {
 func (c *connection) stuck(conf model.Peer, err error) *failure {
 	f := broken(conf, model.SessionEstablished, err, writeWait)
 	if f.reason == model.SessionHoldExpired {
-		f.message, f.notify = where(conf)+fmt.Sprintf("it received nothing of what this machine sent for %s: look whether its BGP process hangs", writeWait), nil
+		f.message, f.notify = where(conf)+fmt.Sprintf("it acknowledged no data of this machine for %s: check whether its BGP process hangs", writeWait), nil
 		return f
 	}
 	if said := c.lastMessage(conf); said != nil {
@@ -331,7 +331,7 @@ func (c *connection) handle(conf model.Peer, i incoming) *failure {
 		return notified(conf, c.p.routerID, model.SessionEstablished, body)
 	default:
 		return refuse(conf, model.SessionProtocolError, packet.BGP_ERROR_FSM_ERROR, 3, nil,
-			"it sent a message of type %d within the session: look at its BGP process", i.message.Header.Type)
+			"it sent a message of type %d within the session: check its BGP process", i.message.Header.Type)
 	}
 }
 
@@ -450,5 +450,5 @@ func (c *connection) watchBFD(conf model.Peer) *failure {
 	}
 	c.p.update(func(s *model.Session) { s.BFD = "down" })
 	return refuse(conf, model.SessionBFDDown, packet.BGP_ERROR_CEASE, subcodeBFDDown, nil,
-		"BFD lost it (%s): look at the link, and whether the machine or the router is loaded beyond the BFD interval", c.p.bfd.diagnosis())
+		"BFD lost it (%s): check the link, and whether the machine or the router is loaded beyond the BFD interval", c.p.bfd.diagnosis())
 }

@@ -289,5 +289,5 @@ func (c *connection) cameAgain(conf model.Peer, conn *net.TCPConn) *failure {
 		return nil
 	}
 	c.p.offer(conn) // for the next attempt
-	return fail(conf, model.SessionReset, "it connected again while the session stood: its BGP process restarted")
+	return fail(conf, model.SessionReset, "it connected again during the session: its BGP process restarted")
 }

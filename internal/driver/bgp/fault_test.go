@@ -72,13 +72,13 @@ func TestPanicEndsOneSession(t *testing.T) {
 	t.Parallel()
 	for name, over := range map[string]string{
 		"the peer":       "the BGP session is established",
-		"its reader":     "passed over a malformed UPDATE",
+		"its reader":     "ignored a malformed UPDATE",
 		"its bad ending": "the BGP session is down",
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
 			t.Parallel()
 			panics := uint32(2)
-			if over == "passed over a malformed UPDATE" {
+			if over == "ignored a malformed UPDATE" {
 				panics = 1 // there is one such line a minute
 			}
 			seen := &stumbles{left: int(panics)}

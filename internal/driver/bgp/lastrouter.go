@@ -45,7 +45,7 @@ func (m *routerMemory) load() map[onLink]netip.Addr {
 		err = json.Unmarshal(raw, &records)
 	}
 	if err != nil {
-		m.log.Warn("the routers of the last sessions cannot be read: of several on a link none is chosen", "file", m.path, "error", err)
+		m.log.Warn("cannot read the routers of the last sessions: if a link has several routers, none is chosen", "file", m.path, "error", err)
 		return nil
 	}
 	out := map[onLink]netip.Addr{}
@@ -74,7 +74,7 @@ func (m *routerMemory) keep(last map[onLink]netip.Addr) {
 		err = os.Rename(m.path+".new", m.path)
 	}
 	if err != nil && !m.failed {
-		m.log.Warn("the routers of sessions cannot be kept: after a restart of this process, of several on a link none is chosen", "file", m.path, "error", err)
+		m.log.Warn("cannot store the routers of sessions: after a restart of this process, if a link has several routers, none is chosen", "file", m.path, "error", err)
 	}
 	m.failed = err != nil
 }

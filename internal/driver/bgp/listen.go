@@ -122,7 +122,7 @@ func (d *listeners) trouble(c model.Peer) string {
 	case !accepts(c) || err == nil:
 		return ""
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Sprintf("it cannot connect to this machine, because another program has port %d here (a router's own BGP daemon?): end that, or have this machine connect (connection: Active)", d.port)
+		return fmt.Sprintf("it cannot connect to this machine, because another program has port %d here (a router's own BGP daemon?): stop that program, or have this machine connect (connection: Active)", d.port)
 	}
 	return "it cannot connect to this machine: " + err.Error()
 }

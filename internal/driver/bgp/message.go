@@ -73,7 +73,7 @@ func (c *connection) read(wait time.Duration) (m *packet.BGPMessage, err error) 
 		var malformed *packet.MessageError
 		errors.As(err, &malformed)
 		kind := fmt.Sprintf("malformed %d/%d", malformed.TypeCode, malformed.SubTypeCode)
-		c.p.often.Warn(kind, "passed over a malformed UPDATE", "error", err, "means", notificationName(malformed.TypeCode, malformed.SubTypeCode))
+		c.p.often.Warn(kind, "ignored a malformed UPDATE", "error", err, "means", notificationName(malformed.TypeCode, malformed.SubTypeCode))
 		return packet.NewBGPUpdateMessage(nil, nil, nil), nil
 	}
 	return m, err

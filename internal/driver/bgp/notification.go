@@ -90,9 +90,9 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 			return fail(c, model.SessionNotified, "it refuses our BGP role (%s): correct the role of this machine at the router", code)
 		}
 	case packet.BGP_ERROR_HOLD_TIMER_EXPIRED:
-		return fail(c, model.SessionNotified, "it heard nothing from us within the hold time (%s): look for a loaded machine or a one-way link", code).forNow()
+		return fail(c, model.SessionNotified, "it heard nothing from us within the hold time (%s): check for an overloaded machine or a one-way link", code).forNow()
 	case codeSendHoldExpired:
-		return fail(c, model.SessionNotified, "it could send us nothing within its send hold time (%s): look for a loaded machine", code).forNow()
+		return fail(c, model.SessionNotified, "it could not send us anything within its send hold time (%s): check for an overloaded machine", code).forNow()
 	case packet.BGP_ERROR_CEASE:
 		text := ""
 		if said := communication(n); said != "" {
@@ -104,7 +104,7 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 		case subcodeShutdown:
 			return fail(c, model.SessionNotified, "it is shut down for us (%s)%s: enable the session at the router", code, text)
 		case packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET:
-			f := fail(c, model.SessionNotified, "somebody reset the session at the router (%s)%s", code, text)
+			f := fail(c, model.SessionNotified, "the session was reset at the router (%s)%s", code, text)
 			if text == "" {
 				f.forNow()
 			}
@@ -112,9 +112,9 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 		case subcodeDeconfigured, packet.BGP_ERROR_SUB_CONNECTION_REJECTED:
 			return fail(c, model.SessionNotified, "it does not know this machine as a neighbour (%s): add it at the router", code).forNow()
 		case packet.BGP_ERROR_SUB_CONNECTION_COLLISION_RESOLUTION:
-			return fail(c, model.SessionNotified, "it keeps another connection instead of this one (%s): look for a second BGP speaker with this machine's address or its router id %s", code, id).forNow()
+			return fail(c, model.SessionNotified, "it keeps another connection instead of this one (%s): check for a second BGP speaker with this machine's address or its router id %s", code, id).forNow()
 		case subcodeBFDDown:
-			return fail(c, model.SessionNotified, "its BFD lost us (%s): look for a loaded machine or a one-way link", code).forNow()
+			return fail(c, model.SessionNotified, "its BFD lost us (%s): check for an overloaded machine or a one-way link", code).forNow()
 		}
 	}
 	f := fail(c, model.SessionNotified, "it ended the session in state %s (%s; %s)", state, code, notificationName(n.ErrorCode, n.ErrorSubcode))

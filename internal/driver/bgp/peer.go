@@ -296,7 +296,7 @@ func (p *peer) flaps(now time.Time) bool {
 
 // flapMessage says that the session flaps, and why it was lost last.
 func flapMessage(c model.Peer, last string) string {
-	return where(c) + "the session was lost again and again within two minutes: look for a bad link, two machines with one address, or a router that restarts; last: " +
+	return where(c) + "the session was lost again and again within two minutes: check for a bad link, two machines with one address, or a router that restarts; last: " +
 		strings.TrimPrefix(last, where(c))
 }
 

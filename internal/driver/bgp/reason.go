@@ -109,18 +109,18 @@ func unconnected(c model.Peer, err error, hasFamily bool) *failure {
 		case errors.Is(err, syscall.EADDRNOTAVAIL) && c.Source.IsValid():
 			return fail(c, model.SessionNoLocalAddress, "this machine does not have the source address %s: add it to an interface, or correct the peer's sourceAddress", c.Source.Addr())
 		case errors.Is(err, syscall.ENODEV) && c.Device != "":
-			return fail(c, model.SessionNoLocalAddress, "this machine has no device %s: make the VRF, or correct the peer's vrf", c.Device)
+			return fail(c, model.SessionNoLocalAddress, "this machine has no device %s: create the VRF, or correct the peer's vrf", c.Device)
 		// Linux: the scope in tcp_v6_connect.
 		case errors.Is(err, syscall.EINVAL) && c.Address.Zone() != "" && c.Device != "":
-			return fail(c, model.SessionNoLocalAddress, "the interface %s is not in the VRF %s: put it there, or correct the peer's vrf", c.Address.Zone(), c.Device)
+			return fail(c, model.SessionNoLocalAddress, "the interface %s is not in the VRF %s: add it to the VRF, or correct the peer's vrf", c.Address.Zone(), c.Device)
 		case errors.Is(err, discovery.ErrNoInterface):
 			return fail(c, model.SessionNoLocalAddress, "this machine has no interface %s: correct the peer's address, or the machines that it selects", c.Address.Zone())
 		case errors.Is(err, syscall.EAFNOSUPPORT), errors.Is(err, syscall.EADDRNOTAVAIL), !hasFamily && !errors.Is(err, os.ErrPermission):
 			return fail(c, model.SessionNoLocalAddress, "this machine has no %s address to connect from: enable %s on it (for IPv6 see the sysctl net.ipv6.conf.*.disable_ipv6), or use a peer address of the other family", family, family)
 		case errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETDOWN), errors.Is(err, syscall.EHOSTDOWN):
-			return fail(c, model.SessionUnreachable, "%s: look at this machine's routes and link to the peer, and whether the peer is up", errno(err))
+			return fail(c, model.SessionUnreachable, "%s: check this machine's routes and link to the peer, and whether the peer is up", errno(err))
 		case errors.Is(err, syscall.ECONNRESET):
-			return fail(c, model.SessionReset, "the connection is reset while it opens: look for a firewall between")
+			return fail(c, model.SessionReset, "the connection is reset while it opens: check for a firewall in between")
 		case errors.As(err, &timeout) && timeout.Timeout():
 			if c.TTLSecurity > 0 {
 				return fail(c, model.SessionWrongPassword, "nothing answers: the router is more than %d hops away or does not send with TTL 255 (ttlSecurityHops needs TTL security, GTSM, at both ends), the password differs, or a firewall drops the packets", c.TTLSecurity)
@@ -155,28 +155,28 @@ func broken(c model.Peer, state model.SessionState, err error, limit time.Durati
 	switch {
 	case errors.As(err, &malformed):
 		return refuse(c, model.SessionProtocolError, malformed.TypeCode, malformed.SubTypeCode, malformed.Data,
-			"in state %s it sent what is no valid BGP message (%s): look whether a BGP speaker has this address and port", state, malformed.Message)
+			"in state %s it sent no valid BGP message (%s): check whether a BGP speaker has this address and port", state, malformed.Message)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		f := refuse(c, model.SessionHoldExpired, packet.BGP_ERROR_HOLD_TIMER_EXPIRED, 0, nil, "")
 		switch state {
 		case model.SessionOpenSent:
-			f.message = where(c) + fmt.Sprintf("it accepts the connection but sends no OPEN within %s: look whether its BGP process hangs or does not know this machine", limit)
+			f.message = where(c) + fmt.Sprintf("it accepts the connection but sends no OPEN within %s: check whether its BGP process hangs or does not know this machine", limit)
 			if c.TTLSecurity > 0 {
 				f.message += fmt.Sprintf(", or is more than %d hops away, or sends with a TTL below 255 (ttlSecurityHops needs TTL security, GTSM, with TTL 255 at both ends)", c.TTLSecurity)
 			}
 		case model.SessionOpenConfirm:
-			f.message = where(c) + fmt.Sprintf("it sends OPEN but no KEEPALIVE within %s: look whether its BGP process hangs", limit)
+			f.message = where(c) + fmt.Sprintf("it sends OPEN but no KEEPALIVE within %s: check whether its BGP process hangs", limit)
 		default:
-			f.message = where(c) + fmt.Sprintf("nothing came within the hold time of %s: look whether the link, the router or its BGP process hangs", limit)
+			f.message = where(c) + fmt.Sprintf("nothing came within the hold time of %s: check whether the link, the router or its BGP process hangs", limit)
 		}
 		return f
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		if state == model.SessionEstablished {
-			return fail(c, model.SessionReset, "it closed the connection without saying why: look whether its BGP process restarted")
+			return fail(c, model.SessionReset, "it closed the connection without saying why: check whether its BGP process restarted")
 		}
-		return fail(c, model.SessionReset, "it closed the connection in state %s without saying why: look whether the router knows this machine as a neighbour, by this address", state)
+		return fail(c, model.SessionReset, "it closed the connection in state %s without saying why: check whether the router has this machine as a neighbour, with this address", state)
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH), errors.Is(err, syscall.ETIMEDOUT), errors.Is(err, syscall.ENETDOWN):
-		return fail(c, model.SessionUnreachable, "the connection broke (%s): look at the link and the routes to the peer", errno(err))
+		return fail(c, model.SessionUnreachable, "the connection broke (%s): check the link and the routes to the peer", errno(err))
 	}
 	return fail(c, model.SessionReset, "the connection broke: %s", errno(err))
 }

@@ -109,7 +109,7 @@ func (s *Speaker) Set(w Speaking) {
 	w.Prefixes = slices.DeleteFunc(w.Prefixes, func(v Advertisement) bool {
 		bad := !v.Prefix.IsValid() || v.Prefix.Addr().Is4In6() // it must not keep the others from being sent
 		if bad {
-			s.log.Warn("not advertised: it is no IPv4 or IPv6 prefix", "prefix", v.Prefix)
+			s.log.Warn("not advertised: it is not an IPv4 or IPv6 prefix", "prefix", v.Prefix)
 		}
 		return bad
 	})
@@ -254,7 +254,7 @@ func (s *Speaker) hand(conn *net.TCPConn, from netip.Addr, device string) {
 	}
 	s.mu.Unlock()
 	if to == nil {
-		s.log.Debug("refused a connection: its address is of no peer that may connect", "address", from)
+		s.log.Debug("refused a connection: no peer with its address may connect", "address", from)
 		reset(conn)
 		return
 	}
@@ -361,7 +361,7 @@ func (s *Speaker) identify(w Speaking) netip.Addr {
 		return id
 	}
 	if w.RouterID.IsValid() {
-		s.log.Warn("the router id is no IPv4 address; choosing one", "wanted", w.RouterID)
+		s.log.Warn("the router id is not an IPv4 address; choosing one", "wanted", w.RouterID)
 	}
 	if !s.chosen.IsValid() {
 		addrs, err := s.own()

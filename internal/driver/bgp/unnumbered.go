@@ -127,7 +127,7 @@ func choose(c model.Peer, last netip.Addr, up bool, heard []netip.Addr, err erro
 	case errors.Is(err, discovery.ErrNoAddress):
 		return netip.Addr{}, say(model.SessionNoLocalAddress, "the interface has no link-local IPv6 address: enable IPv6 on it (sysctl net.ipv6.conf.%s.disable_ipv6 and addr_gen_mode)", c.Interface)
 	case errors.Is(err, discovery.ErrDown):
-		return netip.Addr{}, say(model.SessionNoRouter, "the interface is down, or has no carrier: look at the link")
+		return netip.Addr{}, say(model.SessionNoRouter, "the interface is down, or has no carrier: check the link")
 	case err != nil:
 		return netip.Addr{}, say(model.SessionNoRouter, "cannot look for a router: %s", err)
 	case len(heard) == 0:

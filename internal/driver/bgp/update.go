@@ -77,7 +77,7 @@ func routes(c model.Peer, a agreed, local netip.Addr, addrs []localAddr, prefixe
 			family, field = "IPv6", "nextHopIPv6"
 		}
 		troubles = append(troubles, trouble{model.SessionNoLocalAddress, where(c) + fmt.Sprintf(
-			"it is not told of %s: the interface of the session (%s) has no %s address to be the next hop; add one, or set the peer's %s",
+			"%s is not advertised to it: the interface of the session (%s) has no %s address to be the next hop; add one, or set the peer's %s",
 			few(hopless), local, family, field)})
 	}
 	if len(unreadable) > 0 {

@@ -108,7 +108,7 @@ func vrfUnnumbered(s *site) {
 	x := c.until("told that the link is not in the VRF", func(x model.Session) bool {
 		return x.State != model.SessionEstablished && x.Reason == model.SessionNoLocalAddress
 	})
-	if !strings.Contains(x.Message, "the interface eth0 is not in the VRF blue: put it there, or correct the peer's vrf") {
+	if !strings.Contains(x.Message, "the interface eth0 is not in the VRF blue: add it to the VRF, or correct the peer's vrf") {
 		s.Errorf("the message is %q", x.Message)
 	}
 	w.Peers[0].Device = "" // the link decides

@@ -99,12 +99,12 @@ func (a *Attacher) adopt(h Hook, device int) error {
 	if err == nil {
 		var at int
 		if at, err = Where(h, l); err == nil && at != device {
-			err = errors.New("the interface that it was at has gone")
+			err = errors.New("its interface no longer exists")
 		}
 	}
 	if err == nil {
 		if program := a.programs[h]; program == nil {
-			err = errors.New("there is no program for it")
+			err = errors.New("no program belongs to it")
 		} else if err = l.Update(program); err != nil {
 			err = fmt.Errorf("replace the program: %w", err)
 		}
@@ -251,7 +251,7 @@ func (a *Attacher) attach(h Hook, d Device) error {
 func (at *Attachment) plain(d Device, native error, log *slog.Logger) {
 	was, err := SetGRO(d.Name, false)
 	at.gro = was
-	log.Warn("the driver of an interface runs no XDP programs; packets are balanced after the kernel has made its own form of each, which costs more, and segments are not merged there (GRO off)",
+	log.Warn("the driver of an interface does not support XDP; packets are balanced in generic mode, which costs more CPU, with GRO off",
 		"interface", d.Name, "native", native, "gro", errorOrNil(err))
 }
 

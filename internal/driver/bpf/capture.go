@@ -25,7 +25,7 @@ type Captured struct {
 func CheckReasons(names []string) error {
 	for _, r := range names {
 		if !slices.Contains(reasons[1:], r) {
-			return fmt.Errorf("there is no reason %q; there are %v", r, Reasons())
+			return fmt.Errorf("unknown reason %q; the reasons are %v", r, Reasons())
 		}
 	}
 	return nil

@@ -117,7 +117,7 @@ func (n *NextHops) Release(to netip.Addr) {
 // forget clears an entry that nobody holds.
 func (n *NextHops) forget(to netip.Addr, h *nextHop) {
 	if err := n.m.Put(h.index, libNextHop{}); err != nil {
-		n.log.Warn("the entry of a next hop was not cleared", "error", err)
+		n.log.Warn("cannot clear the entry of a next hop", "error", err)
 	}
 	delete(n.by, to)
 	n.indices.Release(h.index)
@@ -152,7 +152,7 @@ func (n *NextHops) resolve(to netip.Addr, h *nextHop, ask bool) error {
 	h.path = n.network.path(to)
 	if q := h.path.next; q.link != 0 && (ask || h.path.device == 0) {
 		if err := q.ask(); err != nil {
-			n.log.Debug("a neighbour was not asked for", "neighbour", q.ip, "error", err)
+			n.log.Debug("cannot ask for the link address of a neighbour", "neighbour", q.ip, "error", err)
 		}
 	}
 	return n.write(to, h)

@@ -99,7 +99,7 @@ func Load(pins *Pins, spec Spec, log *slog.Logger) (o *Object, err error) {
 	if rest && !o.adopted {
 		// What is new would get the index of what was before, and with it that one's entries in
 		// other maps.
-		return o, fmt.Errorf("the map of %s is missing: nothing says which %s the entries of the other maps belong to", spec.Key, spec.Key)
+		return o, fmt.Errorf("the map of %s is missing: without it the entries of the other maps belong to unknown %s", spec.Key, spec.Key)
 	}
 	if !whole || !o.reuse(collection, log) {
 		err = o.verify(collection)
@@ -163,7 +163,7 @@ func (o *Object) reuse(collection *ebpf.CollectionSpec, log *slog.Logger) bool {
 		return true
 	}
 	if !errors.Is(err, os.ErrNotExist) {
-		log.Info("the programs of an earlier agent are loaded anew", "because", err)
+		log.Info("the programs of an earlier agent are reloaded", "because", err)
 	}
 	o.Close()
 	return false
@@ -201,7 +201,7 @@ func (o *Object) openPinned(collection *ebpf.CollectionSpec) error {
 		if id, err := mapID(m); err != nil {
 			return err
 		} else if !used[id] {
-			return fmt.Errorf("the pinned map %s is not the one that they use", name)
+			return fmt.Errorf("the programs use another map than the pinned map %s", name)
 		}
 	}
 	names, err := pinned(o.pins.path, ArrayPrefix)
@@ -214,7 +214,7 @@ func (o *Object) openPinned(collection *ebpf.CollectionSpec) error {
 		}
 	}
 	if len(o.arrays) == 0 {
-		return errors.New("the array by which they call each other is not pinned")
+		return errors.New("the array through which the programs call each other is not pinned")
 	}
 	return nil
 }

@@ -81,12 +81,12 @@ func (n *network) path(to netip.Addr) Path {
 		p.here = true
 		return p
 	default:
-		p.Problem = fmt.Sprintf("the route to %s leads nowhere (%s)", to, routeType(r.Type))
+		p.Problem = fmt.Sprintf("the route to %s is of type %s, not unicast", to, routeType(r.Type))
 		return p
 	}
 	link := n.links[r.LinkIndex]
 	if link == nil {
-		p.Problem = fmt.Sprintf("the interface of the route to %s has gone", to)
+		p.Problem = fmt.Sprintf("the interface of the route to %s no longer exists", to)
 		return p
 	}
 	next := to

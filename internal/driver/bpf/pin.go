@@ -92,7 +92,7 @@ func MakePins(dir string, log *slog.Logger) (string, error) {
 	}
 	if !on {
 		if err := unix.Mount("bpf", mountpoint, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=700"); err != nil {
-			return "", fmt.Errorf("%w: %s is not on a bpffs, and it cannot be mounted (%w): run `mount -t bpf bpf %s` before the agent, or name another directory by --bpf-dir",
+			return "", fmt.Errorf("%w: %s is not on a bpffs, and it cannot be mounted (%w): run `mount -t bpf bpf %s` before the agent starts, or choose another directory with --bpf-dir",
 				errors.ErrUnsupported, dir, err, mountpoint)
 		}
 		log.Info("mounted a bpffs for pins", "at", mountpoint)
@@ -111,7 +111,7 @@ func lockPins(dir string) (*os.File, error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w %s: stop it, or give this one another by --bpf-dir", ErrPinsInUse, dir)
+			return nil, fmt.Errorf("%w %s: stop that agent, or choose another directory with --bpf-dir", ErrPinsInUse, dir)
 		}
 		return nil, fmt.Errorf("lock the directory of pins %s: %w", dir, err)
 	}
@@ -120,7 +120,7 @@ func lockPins(dir string) (*os.File, error) {
 
 // noPins says that nothing can be pinned there, whatever comes.
 func noPins(dir string, why error) error {
-	return fmt.Errorf("%w: nothing can be pinned in %s (%w): name another directory by --bpf-dir, on a bpffs or where one can be mounted", errors.ErrUnsupported, dir, why)
+	return fmt.Errorf("%w: nothing can be pinned in %s (%w): choose another directory with --bpf-dir, on a bpffs or where one can be mounted", errors.ErrUnsupported, dir, why)
 }
 
 // onBPF reports whether path, or the nearest directory above that exists, is on a bpffs.
@@ -132,7 +132,7 @@ func onBPF(path string) (bool, error) {
 		case err == nil:
 			return s.Type == unix.BPF_FS_MAGIC, nil
 		case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTDIR) || path == "/":
-			return false, fmt.Errorf("look at the directory of pins %s: %w", path, err)
+			return false, fmt.Errorf("inspect the directory of pins %s: %w", path, err)
 		}
 		path = filepath.Dir(path)
 	}

@@ -58,7 +58,7 @@ func inherit(pins string, inherited []string) error {
 				continue // there is none, or something else
 			}
 			if err := errors.Join(m.Pin(to), m.Close()); err != nil {
-				return fmt.Errorf("take the map %s over: %w", name, err)
+				return fmt.Errorf("take over the map %s: %w", name, err)
 			}
 		}
 	}
@@ -73,11 +73,11 @@ func (p *Pins) SetAside() error {
 		to := fmt.Sprintf(asideName, pins, i)
 		if _, err := os.Lstat(to); errors.Is(err, fs.ErrNotExist) {
 			if err := os.Rename(pins, to); err != nil {
-				return fmt.Errorf("set pins aside that cannot be read: %w", err)
+				return fmt.Errorf("move aside unreadable pins: %w", err)
 			}
 			return os.Mkdir(pins, 0o700)
 		} else if err != nil {
-			return fmt.Errorf("set pins aside that cannot be read: %w", err)
+			return fmt.Errorf("move aside unreadable pins: %w", err)
 		}
 	}
 }
@@ -132,11 +132,11 @@ func (a *Attacher) takeOver(h Hook, d Device) bool {
 		if l != nil {
 			_ = l.Close()
 		}
-		a.log.Warn("a link of an agent with other tables cannot be used and is removed", "pin", path, "error", err)
+		a.log.Warn("a link of an agent with another map layout cannot be used and is removed", "pin", path, "error", err)
 		_ = os.Remove(path) // what hinders that shows when the next one is attached
 		return false
 	}
-	a.log.Info("took a program's place over from an agent with other tables", "hook", h, "interface", d.Name)
+	a.log.Info("took over the attachment of a program from an agent with another map layout", "hook", h, "interface", d.Name)
 	return true
 }
 
@@ -146,7 +146,7 @@ func (a *Attacher) move(h Hook, d Device, l link.Link) error {
 		return err
 	}
 	if where != d.Index {
-		return errors.New("the interface that it was at has gone")
+		return errors.New("its interface no longer exists")
 	}
 	if err := l.Update(a.programs[h]); err != nil {
 		return fmt.Errorf("replace the program: %w", err)
@@ -176,11 +176,11 @@ func dropDirs(dirs []string, log *slog.Logger) bool {
 	done := true
 	for _, dir := range dirs {
 		if err := os.RemoveAll(dir); err != nil {
-			log.Warn("what an earlier agent left is not removed", "error", err)
+			log.Warn("cannot remove the leftovers of an earlier agent", "error", err)
 			done = false
 			continue
 		}
-		log.Info("removed what an earlier agent left", "pins", dir)
+		log.Info("removed the leftovers of an earlier agent", "pins", dir)
 	}
 	return done
 }

@@ -210,9 +210,9 @@ func words(err error, timeout time.Duration) (text, kind string) {
 	case errors.Is(err, syscall.ECONNRESET):
 		text, kind = "connection reset", FailReset
 	case errors.Is(err, syscall.EHOSTUNREACH):
-		text, kind = "no way to the host", FailUnreachable
+		text, kind = "no route to the host", FailUnreachable
 	case errors.Is(err, syscall.ENETUNREACH):
-		text, kind = "no way to its network", FailUnreachable
+		text, kind = "no route to its network", FailUnreachable
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
 		text, kind = "this machine has no file descriptors left: "+err.Error(), FailOther
 	case errors.Is(err, io.EOF) && !errors.Is(err, errTLS), errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, errTLS), errors.Is(err, syscall.EPIPE):
@@ -235,7 +235,7 @@ func words(err error, timeout time.Duration) (text, kind string) {
 	for len(text) > maxWords {
 		text = strings.ToValidUTF8(text[:maxWords], "")
 	}
-	return cmp.Or(text, "failed without a reason"), kind
+	return cmp.Or(text, "failed for an unknown reason"), kind
 }
 
 func isTimeout(err error) bool {

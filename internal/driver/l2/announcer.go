@@ -216,7 +216,7 @@ func (a *Announcer) late(now time.Time, p *port) {
 
 func (a *Announcer) beat(now time.Time, p *port) {
 	if err := p.beat(now, p.election.entries(now)); err != nil {
-		a.c.Log.Warn("heartbeat was not sent", "error", err)
+		a.c.Log.Warn("cannot send a heartbeat", "error", err)
 	}
 }
 
@@ -234,7 +234,7 @@ func (a *Announcer) overdue() {
 func (a *Announcer) apply(now time.Time, p *port) {
 	for fx := p.election.flush(); !fx.empty(); fx = p.election.flush() {
 		for _, vip := range fx.drop {
-			a.c.Log.Info("gave VIP up", "vip", vip, "interface", p.name)
+			a.c.Log.Info("gave up a VIP", "vip", vip, "interface", p.name)
 			a.release(vip)
 		}
 		for _, vip := range fx.take {
@@ -260,7 +260,7 @@ func (a *Announcer) apply(now time.Time, p *port) {
 			}
 		}
 		if err := errors.Join(errs...); err != nil {
-			a.c.Log.Warn("ARP or neighbour discovery was not sent", "interface", p.name, "error", err)
+			a.c.Log.Warn("cannot send ARP or neighbour discovery", "interface", p.name, "error", err)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func (a *Announcer) release(vip netip.Addr) {
 	}
 	a.holding[vip] = false
 	if err := a.c.Release(vip); err != nil {
-		a.c.Log.Warn("VIP was not released; it is not announced all the same", "vip", vip, "error", err)
+		a.c.Log.Warn("cannot release a VIP; it is withdrawn anyway", "vip", vip, "error", err)
 	}
 }
 
@@ -296,7 +296,7 @@ func (a *Announcer) end(leave bool) {
 		}
 		for range 3 { // nobody sends it again
 			if err := p.beat(now, entries); err != nil {
-				a.c.Log.Warn("the others were not told that this agent ends", "error", err)
+				a.c.Log.Warn("cannot tell the other machines that this agent stops", "error", err)
 			}
 		}
 		p.close()

@@ -225,7 +225,7 @@ func (e *election) answered(now time.Time, vip netip.Addr, by hardware) {
 	}
 	who := "another host (" + by.String() + ")"
 	if name := e.names[by]; name != "" {
-		who = fmt.Sprintf("machine %s (%s), whose heartbeats (EtherType %#x) say otherwise or do not arrive,", name, by, typeBeat)
+		who = fmt.Sprintf("machine %s (%s), whose heartbeats (EtherType %#x) contradict this or do not arrive,", name, by, typeBeat)
 	}
 	switch {
 	case c.own:
@@ -233,7 +233,7 @@ func (e *election) answered(now time.Time, vip netip.Addr, by hardware) {
 			return
 		}
 		c.defended, c.retry = now, now.Add(recheck)
-		c.trouble = who + " claims the address too; remove it there or choose another VIP"
+		c.trouble = who + " answers for the address too; remove it there or choose another VIP"
 		last := len(announcements()) - 1
 		c.announced, c.taken = last, now.Add(-announcements()[last])
 		e.decide(now, vip, c)

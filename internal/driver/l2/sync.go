@@ -63,7 +63,7 @@ func (a *Announcer) unusable(candidacies []Candidacy, err error) {
 	for _, c := range candidacies {
 		a.why[c.VIP] = append(a.why[c.VIP], err)
 	}
-	a.c.Log.Warn("interface cannot be used", "error", err)
+	a.c.Log.Warn("cannot use an interface", "error", err)
 }
 
 // start has what arrives at p handled.
@@ -82,7 +82,7 @@ func (a *Announcer) start(p *port) {
 			if err != nil {
 				if err != errFrame && err.Error() != told { //nolint:errorlint // errFrame is never wrapped
 					told = err.Error()
-					a.c.Log.Warn("heartbeat is ignored", "interface", p.name, "error", err)
+					a.c.Log.Warn("ignoring a heartbeat", "interface", p.name, "error", err)
 				}
 				return
 			}
@@ -143,7 +143,7 @@ func (a *Announcer) onNeighbour(now time.Time, p *port, q neighbour) {
 
 func (a *Announcer) answered(p *port, vip netip.Addr, err error) {
 	if err != nil {
-		a.c.Log.Warn("a question for a VIP was not answered", "vip", vip, "interface", p.name, "error", err)
+		a.c.Log.Warn("cannot answer a request for a VIP", "vip", vip, "interface", p.name, "error", err)
 	}
 }
 
@@ -164,7 +164,7 @@ func watch(ctx context.Context, log *slog.Logger, changed func()) (stop func()) 
 	ctx, cancel := context.WithCancel(ctx)
 	failed := func(err error) {
 		if ctx.Err() == nil {
-			log.Warn("the kernel reports changes of interfaces no longer; looking every ten seconds", "error", err)
+			log.Warn("the kernel no longer reports changes of interfaces; checking every ten seconds", "error", err)
 		}
 	}
 	links, addrs, routes := make(chan netlink.LinkUpdate), make(chan netlink.AddrUpdate), make(chan netlink.RouteUpdate)

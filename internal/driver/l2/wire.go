@@ -27,7 +27,7 @@ const (
 	targetOption  = 2
 )
 
-var errFrame = errors.New("not a frame that we know")
+var errFrame = errors.New("unknown frame")
 
 func broadcast() hardware { return hardware{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
 

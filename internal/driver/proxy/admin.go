@@ -67,7 +67,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 		return nil, err
 	}
 	if info.Mode().Type() != fs.ModeSocket {
-		return nil, fmt.Errorf("%s is no socket", path)
+		return nil, fmt.Errorf("%s is not a socket", path)
 	}
 	return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d", socket.Fd()))
 }

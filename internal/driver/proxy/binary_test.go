@@ -22,9 +22,9 @@ func TestLook(t *testing.T) {
 		says   []string
 	}{
 		{"/nope", []string{"stat /nope: no such file or directory: install it"}},
-		{"./README.md", []string{"./README.md is no executable file: install it"}},
-		{dir, []string{dir + " is no executable file"}},
-		{"README.md", []string{"looked up on PATH", "if ./README.md is meant"}},
+		{"./README.md", []string{"./README.md is not an executable file: install it"}},
+		{dir, []string{dir + " is not an executable file"}},
+		{"README.md", []string{"looked up on PATH", "for ./README.md, give its path"}},
 		{"no-envoy-of-this-name", []string{"not found in $PATH: install it"}},
 	} {
 		err := Look(test.binary, dir)
@@ -32,7 +32,7 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s: no error", test.binary)
 			continue
 		}
-		contains(t, err.Error(), append(test.says, "envoy is not there: ", "--envoy")...)
+		contains(t, err.Error(), append(test.says, "envoy not found: ", "--envoy")...)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "envoy.lock")); err == nil {
 		t.Error("it takes the lock, which a living agent may need at that moment")

@@ -63,7 +63,7 @@ func (s *Supervisor) makeRoom() error {
 		err = os.Symlink(filepath.Join(userDir, adminSocket), s.admin.path)
 	}
 	if err != nil {
-		return fmt.Errorf("make room in the run directory for user %s: %w", u, err)
+		return fmt.Errorf("prepare the run directory for user %s: %w", u, err)
 	}
 	return nil
 }
@@ -86,7 +86,7 @@ func (s *Supervisor) makeUserDir() error {
 		if err := os.Rename(dir, aside); err != nil {
 			return err
 		}
-		s.config.Log.Warn("the proxy before left files of its own; they are put aside", "directory", aside)
+		s.config.Log.Warn("moved aside the files that a previous proxy left", "directory", aside)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err

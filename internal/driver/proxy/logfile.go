@@ -33,11 +33,11 @@ func boundLog(path string) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("bound the proxy's log: %w", err)
+		return fmt.Errorf("limit the proxy's log: %w", err)
 	}
 	from, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
-		return fmt.Errorf("bound the proxy's log: %w", err)
+		return fmt.Errorf("limit the proxy's log: %w", err)
 	}
 	defer from.Close()
 	to, err := os.OpenFile(path+".1", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -52,7 +52,7 @@ func boundLog(path string) error {
 	}
 	// The disk may be full: then room matters more than the old lines.
 	if e := from.Truncate(0); e != nil || err != nil {
-		return fmt.Errorf("bound the proxy's log: %w", errors.Join(err, e))
+		return fmt.Errorf("limit the proxy's log: %w", errors.Join(err, e))
 	}
 	return nil
 }

@@ -42,7 +42,7 @@ func (s *Supervisor) note(p *process, binary string, bootstrap []byte) {
 		err = errors.Join(remove(fresh), os.WriteFile(fresh, append(data, '\n'), 0o600), os.Rename(fresh, s.path("envoy.json")))
 	}
 	if err != nil { // the next agent goes by the lock then, and replaces an Envoy of another user
-		s.config.Log.Warn("the proxy was not noted", "error", err)
+		s.config.Log.Warn("cannot record the proxy's process", "error", err)
 	}
 }
 

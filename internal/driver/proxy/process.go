@@ -121,7 +121,7 @@ func adopt(pid int, ours func() bool, now time.Time) (*process, error) {
 				break
 			}
 		}
-		p.how = "exited; how is not known, for another agent had started it"
+		p.how = "exited; its status is not known, because another agent started it"
 		close(p.exited)
 	}()
 	return p, nil

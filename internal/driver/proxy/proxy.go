@@ -129,7 +129,7 @@ func New(c Config) (*Supervisor, error) {
 	// Not Stopped: what ran before this agent may serve, and others are to leave it its connections.
 	s.status.State, s.status.Message = Starting, "the agent has just started"
 	if n := len(s.admin.path); n > 107 { // sun_path of unix(7)
-		return nil, fmt.Errorf("proxy: the socket path %s has %d bytes, a unix socket takes 107: choose a shorter run directory", s.admin.path, n)
+		return nil, fmt.Errorf("proxy: the socket path %s has %d bytes, a Unix socket allows 107: choose a shorter run directory", s.admin.path, n)
 	}
 	return s, nil
 }
@@ -268,7 +268,7 @@ func (s *Supervisor) obtain(ctx context.Context, lockPath string) (*process, err
 		case <-deadline.C:
 			if n := s.noted(); n != nil && !n.alive() && !s.config.User.same() {
 				// The Envoy that had it is dead, and gave it to somebody before.
-				s.config.Log.Error("the proxy's lock outlives it: another one is made", "lock", lockPath)
+				s.config.Log.Error("the proxy's lock outlived the proxy: creating another one", "lock", lockPath)
 				if err := os.Rename(lockPath, lockPath+".old"); err != nil {
 					return nil, fmt.Errorf("put the proxy's lock aside: %w", err)
 				}
@@ -293,7 +293,7 @@ func (s *Supervisor) endUnlocked() {
 	if err != nil {
 		return // it has just gone
 	}
-	s.config.Log.Error("the proxy has let go of its lock, as none does by itself; it is ended", "pid", n.PID)
+	s.config.Log.Error("the proxy has released its lock, which no Envoy does by itself; ending the proxy", "pid", n.PID)
 	p.signal(syscall.SIGKILL)
 	select {
 	case <-p.exited:
@@ -387,9 +387,9 @@ func (s *Supervisor) inherit(ctx context.Context, pid int, ours func() bool) (*p
 		if !runsAs(pid, int(s.config.User.UID)) {
 			return nil, fmt.Errorf("process %d of another user holds the proxy's lock: end it", pid)
 		}
-		s.config.Log.Warn("nothing is written down of the proxy of an earlier agent, which is another user; it is replaced", "pid", pid)
+		s.config.Log.Warn("the proxy of an earlier agent runs as another user and is not recorded; it is replaced", "pid", pid)
 		s.drainAndStop(ctx, p)
-		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, is another user, and was replaced", pid)
+		return nil, fmt.Errorf("the proxy of an earlier agent, process %d, ran as another user and was replaced", pid)
 	case !current:
 		s.config.Log.Warn("the proxy runs with other limits or another binary than are set now; they apply when it is next started", "pid", pid)
 	}
@@ -424,7 +424,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 			}
 			how := fmt.Sprintf("envoy ended: %s after %s", p.how, s.config.Now().Sub(p.began).Round(time.Millisecond))
 			if last := lastLines(s.path("envoy.log"), p.log); last != "" {
-				how += "; last it said: " + last
+				how += "; its last output: " + last
 			}
 			return errors.New(how)
 		case reason := <-s.replace:
@@ -440,7 +440,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 		ran, known := running(p.pid)
 		if pulse.hangs(s.config.Now(), answered, ran, known) && !hung {
 			hung = true
-			s.config.Log.Warn("the proxy hangs; it is ended", "pid", p.pid, "silent_for", s.config.HungAfter)
+			s.config.Log.Warn("the proxy hangs; ending it", "pid", p.pid, "silent_for", s.config.HungAfter)
 			p.signal(syscall.SIGKILL)
 		}
 		if s.ejections.look() {
@@ -492,7 +492,7 @@ func (s *Supervisor) look(ctx context.Context, p *process) (answered bool) {
 		case ready:
 			st.State, st.Message = Ready, ""
 		case says && refusal.body == "DRAINING": // it was told to (Drain), and serves
-			st.State, st.Message = Draining, "connections end with the answer that is under way"
+			st.State, st.Message = Draining, "connections close after their current response"
 		case says:
 			st.State, st.Message = Starting, "it says "+refusal.body
 		default:
@@ -531,7 +531,7 @@ func (s *Supervisor) drainAndStop(ctx context.Context, p *process) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.DrainTime)
 	defer cancel()
 	if err := s.admin.drain(ctx); err != nil {
-		s.config.Log.Warn("the proxy cannot be drained; it is ended", "error", err)
+		s.config.Log.Warn("cannot drain the proxy; ending it", "error", err)
 	} else {
 		open, done := context.WithTimeout(ctx, s.config.DrainTime*3/4)
 		s.quiet(open, p)

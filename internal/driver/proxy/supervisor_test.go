@@ -370,7 +370,7 @@ func TestMissingBinary(t *testing.T) {
 	c.Binary = filepath.Join(dir, "no-envoy")
 	r := begin(t, c)
 	st := r.seen("it is told", func(st model.ProxyStatus) bool { return st.State == Backoff })
-	contains(t, st.Message, "envoy is not there", c.Binary, "install it", "--envoy")
+	contains(t, st.Message, "envoy not found", c.Binary, "install it", "--envoy")
 	if st.Starts != 0 {
 		t.Errorf("%d starts of nothing", st.Starts)
 	}
@@ -385,7 +385,7 @@ func TestBacksOff(t *testing.T) {
 	t.Parallel()
 	r := begin(t, script(t, runDir(t), `echo "it began"; echo "no room for $$" >&2; exit 7`))
 	st := r.seen("it backs off", func(st model.ProxyStatus) bool { return st.State == Backoff && st.Starts == 5 })
-	contains(t, st.Message, "exit status 7", "last it said: ", "it began | no room for ")
+	contains(t, st.Message, "exit status 7", "its last output: ", "it began | no room for ")
 	want := []time.Duration{0, backoffFirst, 2 * backoffFirst, 4 * backoffFirst}
 	if got := r.logs.waits(); len(got) < len(want) || !slices.Equal(got[:len(want)], want) {
 		t.Errorf("it waited %v, want %v", got, want)

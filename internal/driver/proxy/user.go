@@ -99,7 +99,7 @@ func ofItsOwn() (User, error) {
 			return User{uint32(n), uint32(n)}, nil
 		}
 	}
-	return User{}, fmt.Errorf("all of the users %d to %d are somebody's: name another one", firstFree, lastFree)
+	return User{}, fmt.Errorf("all users from %d to %d are in use: name another one", firstFree, lastFree)
 }
 
 func named(text string) (User, error) {
@@ -113,7 +113,7 @@ func named(text string) (User, error) {
 	}
 	account, lookup := user.Lookup(text)
 	if lookup != nil {
-		return User{}, fmt.Errorf("%q is no account of this machine, and neither UID nor UID:GID, %s or %s", text, AutoUser, SameUser)
+		return User{}, fmt.Errorf("%q is not an account of this machine, a UID, UID:GID, %s or %s", text, AutoUser, SameUser)
 	}
 	return numbers(account.Uid, account.Gid)
 }
@@ -122,7 +122,7 @@ func numbers(uid, gid string) (User, error) {
 	u, err := strconv.ParseUint(uid, 10, 31)
 	g, e := strconv.ParseUint(gid, 10, 31)
 	if err = errors.Join(err, e); err != nil {
-		return User{}, fmt.Errorf("%s:%s are no numbers of a user and a group: %w", uid, gid, err)
+		return User{}, fmt.Errorf("%s:%s are not the numbers of a user and a group: %w", uid, gid, err)
 	}
 	return User{uint32(u), uint32(g)}, nil
 }

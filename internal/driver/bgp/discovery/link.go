@@ -213,7 +213,7 @@ func (l *link) receive(p packet) {
 			return
 		}
 		if l.table.hear(p.from, time.Now()) {
-			l.often.Info("router "+p.from.String(), "a router is heard", "address", p.from)
+			l.often.Info("router "+p.from.String(), "a router was discovered", "address", p.from)
 			soon = true
 		}
 		soon = soon || !l.table.session.Up // it may have forgotten us
@@ -269,7 +269,7 @@ func prepare(fd int, name string) error {
 		os.NewSyscallError("filter ICMPv6", unix.SetsockoptICMPv6Filter(fd, unix.IPPROTO_ICMPV6, unix.ICMPV6_FILTER, &filter)),
 		os.NewSyscallError("ask for the hop limit", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1)),
 		os.NewSyscallError("set the hop limit", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, fullHopLimit)),
-		os.NewSyscallError("keep from hearing ourselves", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0)),
+		os.NewSyscallError("disable multicast loopback", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0)),
 		os.NewSyscallError("set the interface", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, dev.Attrs().Index)),
 		os.NewSyscallError("join all routers", unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP, &allRouters)))
 }

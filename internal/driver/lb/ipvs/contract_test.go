@@ -179,7 +179,7 @@ func guest(t *testing.T, test string) {
 	}
 }
 
-// othersService: a frontend that somebody else has a service for is refused, and that
+// othersService: a frontend that another program has an IPVS service for is refused, and that
 // service stays.
 func othersService(t *testing.T) {
 	lbtest.InNamespace(t, func() error {
@@ -197,7 +197,7 @@ func othersService(t *testing.T) {
 		err = errors.Join(
 			kernel.handle.NewService(theirs.svc()),
 			p.Set(model.Balancing{Machine: "lb", Frontends: map[model.FrontendKey]*model.Balanced{k: f}}))
-		if o := p.Observed(); len(o) != 1 || o[0].State != model.FrontendRefused || !strings.Contains(o[0].Message, "somebody else has a service") {
+		if o := p.Observed(); len(o) != 1 || o[0].State != model.FrontendRefused || !strings.Contains(o[0].Message, "another program has an IPVS service") {
 			t.Errorf("observed %#v", o)
 		}
 		err = errors.Join(err, kernel.handle.DelService(theirs.svc()), p.Repair())
@@ -236,7 +236,7 @@ func withoutMarks(t *testing.T) {
 				return err
 			}
 			for _, o := range p.Observed() {
-				if o.State != model.FrontendBalanced || o.Available != 1 || !strings.Contains(o.Message, "a client's affinity is for each port alone: IPVS: no marks here") {
+				if o.State != model.FrontendBalanced || o.Available != 1 || !strings.Contains(o.Message, "session affinity applies to each port separately: IPVS: no marks here") {
 					t.Errorf("observed %#v", o)
 				}
 			}

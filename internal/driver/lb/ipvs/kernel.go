@@ -168,7 +168,7 @@ func (s service) equal(t service) bool {
 func explain(err error, scheduler string) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w (it takes CAP_NET_ADMIN)", err)
+		return fmt.Errorf("%w (CAP_NET_ADMIN is required)", err)
 	case errors.Is(err, unix.ENOENT):
 		return fmt.Errorf("%w: load the scheduler's module (modprobe ip_vs_%s): %w", err, scheduler, errors.ErrUnsupported)
 	case errors.Is(err, unix.EAFNOSUPPORT):

@@ -196,7 +196,7 @@ func (r *rules) remove() error {
 
 func explainRules(err error) error {
 	if errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("%w (it takes CAP_NET_ADMIN)", err)
+		return fmt.Errorf("%w (CAP_NET_ADMIN is required)", err)
 	}
 	return fmt.Errorf("%w: load the module nf_tables, with the family inet (modprobe nf_tables): %w", err, errors.ErrUnsupported)
 }

@@ -43,7 +43,7 @@ func recall(dir, boot string) (*memory, error) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read which services of IPVS are ours: %w (if it cannot be mended, remove the services with ipvsadm -D, and the file)", err)
+		return nil, fmt.Errorf("read the list of our IPVS services: %w (to start anew, remove the services with ipvsadm -D, and the file)", err)
 	}
 	if r.Boot != boot {
 		return m, nil
@@ -75,10 +75,10 @@ func (m *memory) keep(ours map[model.FrontendKey]bool) error {
 	}
 	fresh := m.path + ".new"
 	if err := errors.Join(os.MkdirAll(filepath.Dir(m.path), 0o755), os.WriteFile(fresh, append(text, '\n'), 0o600)); err != nil {
-		return fmt.Errorf("write down which services of IPVS are ours: %w", err)
+		return fmt.Errorf("store the list of our IPVS services: %w", err)
 	}
 	if err := os.Rename(fresh, m.path); err != nil {
-		return fmt.Errorf("write down which services of IPVS are ours: %w", err)
+		return fmt.Errorf("store the list of our IPVS services: %w", err)
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func New(c Config) (*Plane, error) {
 	}
 	boot, err := bootID()
 	if err != nil {
-		return nil, fmt.Errorf("read which run of the kernel this is: %w", err)
+		return nil, fmt.Errorf("read the kernel's boot ID: %w", err)
 	}
 	m, err := recall(c.StateDir, boot)
 	if err != nil {
@@ -97,7 +97,7 @@ func (p *Plane) Supports(f *model.Balanced) error {
 		name = "net.ipv6.conf.all.forwarding"
 	}
 	if p.setting(name) == "0" {
-		return unsupported("%s is 0, so that answers of backends go nowhere: set it to 1 (sysctl -w %s=1) if this machine may forward", name, name)
+		return unsupported("%s is 0, so the kernel drops answers of backends: set it to 1 (sysctl -w %s=1) if this machine may forward", name, name)
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func (p *Plane) desired(others map[target]bool, marks error) (map[target]service
 		o := model.FrontendObserved{FrontendKey: key, DataPlane: model.DataPlaneIPVS, State: model.FrontendBalanced, Mode: mode(f.Frontend)}
 		err := p.Supports(f)
 		if err == nil && others[target{key: key}] {
-			err = unsupported("somebody else has a service for %s: remove it (ipvsadm -D), or choose another VIP or data plane", key)
+			err = unsupported("another program has an IPVS service for %s: remove it (ipvsadm -D), or choose another VIP or data plane", key)
 		}
 		if err != nil {
 			o.State, o.Mode, o.Message = model.FrontendRefused, model.ModeAuto, err.Error()
@@ -168,7 +168,7 @@ func (p *Plane) limits(s service, owner model.Object, marks error) string {
 	}
 	var lacks string
 	if _, ok := s.signature(owner); ok && marks != nil {
-		lacks = fmt.Sprintf("a client's affinity is for each port alone: %v", marks)
+		lacks = fmt.Sprintf("session affinity applies to each port separately: %v", marks)
 	}
 	if p.setting("net.ipv4.vs.expire_quiescent_template") == "0" {
 		lacks = said(lacks, "clients with affinity stay at a draining backend: net.ipv4.vs.expire_quiescent_template is 0")
@@ -334,7 +334,7 @@ func (p *Plane) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := p.Repair(); err != nil {
-				p.config.Log.Warn("cannot compare IPVS with what it should be", "error", err)
+				p.config.Log.Warn("cannot compare IPVS with the desired services", "error", err)
 			}
 		}
 	}

@@ -396,7 +396,7 @@ func parseVerdict(data []byte) string {
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w (it takes CAP_NET_ADMIN)", err)
+		return fmt.Errorf("%w (CAP_NET_ADMIN is required)", err)
 	case errors.Is(err, unix.EPROTONOSUPPORT), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT), errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("%w: the kernel lacks something of nf_tables, nft_chain_nat, nft_nat, nft_masq, nft_hash, nft_ct or nft_limit, or is older than 5.10: %w", err, errors.ErrUnsupported)
 	}

@@ -90,7 +90,7 @@ func (p *Plane) forwards(a netip.Addr) error {
 		return unsupported("read %s: %w", name, err)
 	}
 	if strings.TrimSpace(string(text)) == "0" {
-		return unsupported("%s is 0, so that packets for backends go nowhere: set it to 1 (sysctl -w %s=1) if this machine may forward", name, name)
+		return unsupported("%s is 0, so the kernel drops packets for backends: set it to 1 (sysctl -w %s=1) if this machine may forward", name, name)
 	}
 	return nil
 }
@@ -238,7 +238,7 @@ func (p *Plane) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			if err := p.Repair(); err != nil {
-				p.config.Log.Warn("cannot compare nftables with what they should be", "error", err)
+				p.config.Log.Warn("cannot compare nftables with the desired rules", "error", err)
 			}
 		}
 	}

@@ -23,7 +23,7 @@ func readState(k *kernel, hops *bpf.NextHops, log *slog.Logger) (*state, error) 
 	}
 	s.adopted = true
 	if err := s.read(); err != nil {
-		return nil, fmt.Errorf("read what an earlier agent left: %w", err)
+		return nil, fmt.Errorf("read the maps of an earlier agent: %w", err)
 	}
 	log.Info("took over the load balancing of an earlier agent", "frontends", len(s.frontends))
 	return s, nil
@@ -59,7 +59,7 @@ func (s *state) read() error {
 		t := tables[value.Rows]
 		if t == nil {
 			if !s.rows.reserve(value.Rows, value.Mask+1) {
-				return fmt.Errorf("rows of the frontend %s are those of another, too", f.key)
+				return fmt.Errorf("the frontend %s shares rows with another frontend", f.key)
 			}
 			t = &table{base: value.Rows, size: value.Mask + 1, slots: map[uint64]*slot{}, users: map[*frontend]bool{}}
 			tables[value.Rows] = t

@@ -101,7 +101,7 @@ func TestInterfacesComeAndGo(t *testing.T) {
 	must(t, netlink.LinkDel(eth0))
 	d.look(false)
 	o := d.Observed()[0]
-	if hooks(d) != "" || o.State != model.FrontendRefused || !strings.Contains(o.Message, "interface eth0: there is none of that name") {
+	if hooks(d) != "" || o.State != model.FrontendRefused || !strings.Contains(o.Message, "interface eth0 does not exist") {
 		t.Errorf("without an interface: %s, %+v", hooks(d), o)
 	}
 	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "far"}))

@@ -33,10 +33,10 @@ func (d *DataPlane) startCapture() (*ringbuf.Reader, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.k == nil || d.closed {
-		return nil, errors.New("nothing is balanced here by XDP")
+		return nil, errors.New("XDP balances nothing on this machine")
 	}
 	if d.captures > 0 {
-		return nil, errors.New("another capture runs on this machine; end it first")
+		return nil, errors.New("another capture runs on this machine; stop it first")
 	}
 	reader, err := ringbuf.NewReader(d.k.maps.Captures)
 	if err != nil {

@@ -344,11 +344,11 @@ func (d *DataPlane) attach(balanced, decaps bool) error {
 			problems = append(problems, err.Error())
 		}
 		for _, name := range d.attached.Generic() {
-			problems = append(problems, fmt.Sprintf("the driver of %s runs no XDP programs: packets are balanced in generic mode, which costs more, with GRO off", name))
+			problems = append(problems, fmt.Sprintf("the driver of %s does not support XDP: packets are balanced in generic mode, which costs more CPU, with GRO off", name))
 		}
 	}
 	if balanced {
-		if err := bpf.AllowLookups(d.c.Sysctls, "mode NAT and ways that are not resolved yet cost more"); err != nil {
+		if err := bpf.AllowLookups(d.c.Sysctls, "mode NAT and next hops that are not resolved yet cost more CPU"); err != nil {
 			problems = append(problems, err.Error())
 		}
 	}
@@ -357,7 +357,7 @@ func (d *DataPlane) attach(balanced, decaps bool) error {
 	if !slices.Equal(problems, d.problems) {
 		for _, p := range problems {
 			if !slices.Contains(d.problems, p) {
-				d.c.Log.Warn("a hook of the XDP data plane is not as it should be", "problem", p)
+				d.c.Log.Warn("an attachment of the XDP data plane has a problem", "problem", p)
 			}
 		}
 		d.problems = problems
@@ -381,7 +381,7 @@ func (d *DataPlane) devices() (found []bpf.Device, errs []error, err error) {
 		var missing []string
 		found, missing, errs = bpf.ByName(all, d.c.Interfaces)
 		for _, name := range missing {
-			errs = append(errs, fmt.Errorf("interface %s: there is none of that name; --lb-interfaces names it", name))
+			errs = append(errs, fmt.Errorf("interface %s does not exist; correct --lb-interfaces", name))
 		}
 	} else {
 		var ends []netip.Addr
@@ -392,12 +392,12 @@ func (d *DataPlane) devices() (found []bpf.Device, errs []error, err error) {
 	}
 	for _, o := range left {
 		if !slices.Contains(d.left, o) {
-			d.c.Log.Info("programs are not attached to an interface that holds an address; --lb-interfaces would name it", "interface", o.Name, "because", o.Message)
+			d.c.Log.Info("programs are not attached to an interface with an address of this machine; name it with --lb-interfaces to attach them", "interface", o.Name, "because", o.Message)
 		}
 	}
 	d.found, d.left = found, left
 	if len(found) == 0 && len(errs) == 0 {
-		errs = append(errs, errors.New("no interface that leads out of the machine holds an address of it; name them by --lb-interfaces"))
+		errs = append(errs, errors.New("no external interface has an address of this machine; name interfaces with --lb-interfaces"))
 	}
 	d.tunnel = newTunnel(found, errs)
 	return found, errs, nil
@@ -501,11 +501,11 @@ func (d *DataPlane) look(ask bool) (done bool) {
 	}
 	before, done := d.observed(), true
 	if err := d.hops.Refresh(ask); err != nil {
-		d.c.Log.Warn("ways to machines and backends were not looked at; looking again", "error", err)
+		d.c.Log.Warn("cannot read the next hops to machines and backends; retrying", "error", err)
 		done = false
 	}
 	if err := d.apply(time.Now()); err != nil {
-		d.c.Log.Warn("the kernel is not as wanted; trying again", "error", err)
+		d.c.Log.Warn("cannot bring the kernel into the desired state; retrying", "error", err)
 		done = false
 	}
 	if !slices.Equal(before, d.observed()) {

@@ -93,7 +93,7 @@ func (s *state) setPasses(f *frontend) error {
 			if err := s.k.maps.Hops.Put(m.id, v); err != nil {
 				s.hops.Release(m.remote)
 				p.held = false
-				return fmt.Errorf("write where a backend is: %w", full(err, s.k.maps.Hops))
+				return fmt.Errorf("write the hop to a backend: %w", full(err, s.k.maps.Hops))
 			}
 			p.value = v
 		}
@@ -155,7 +155,7 @@ func (s *state) setCircle(f *frontend) error {
 
 func (s *state) forget(id uint64, p *passing) error {
 	if err := absent(s.k.maps.Hops.Delete(id)); err != nil {
-		return fmt.Errorf("remove where a backend is: %w", err)
+		return fmt.Errorf("remove the hop to a backend: %w", err)
 	}
 	if p.held {
 		s.hops.Release(p.value.Remote.address())

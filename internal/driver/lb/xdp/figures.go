@@ -243,7 +243,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 	end := time.Now().Add(countMost)
 	up, err := uptime()
 	if err != nil {
-		d.c.Log.Warn("flows are counted that have ended, too", "error", err)
+		d.c.Log.Warn("the number of flows includes flows that have ended", "error", err)
 	}
 	for _, m := range []*ebpf.Map{v.maps.Flows, v.maps.Fresh} {
 		err := each(m, func(k *bpfFlowKey, f *bpfFlow) bool {
@@ -264,7 +264,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 		c.short = errors.Join(c.short, err)
 	}
 	if c.short != nil {
-		d.c.Log.Warn("flows were not all counted", "error", c.short)
+		d.c.Log.Warn("some flows were not counted", "error", c.short)
 	}
 	c.at = time.Now()
 	d.counts = c
@@ -272,7 +272,7 @@ func (d *DataPlane) flowCounts(v *view) *flowCounts {
 }
 
 // errTime says that a flow table was not read to its end.
-var errTime = errors.New("the flow table is too large to be read in the time there is")
+var errTime = errors.New("the flow table is too large to be read in time")
 
 // each calls f for every entry of a table, in batches, until f says false or the time is
 // over. Entries that come and go meanwhile may be missed, or seen twice.

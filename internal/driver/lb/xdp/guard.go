@@ -47,7 +47,7 @@ func (s *state) open() error {
 		}
 		delete(s.guarded, vip)
 		if err := s.k.maps.Vips.Put(wireAddress(vip), s.vipValue(vip, s.vips[vip])); err != nil {
-			errs = append(errs, fmt.Errorf("open the VIP %s: %w", vip, err))
+			errs = append(errs, fmt.Errorf("stop guarding the VIP %s: %w", vip, err))
 		}
 	}
 	for _, keys := range s.guard {
@@ -56,7 +56,7 @@ func (s *state) open() error {
 				continue
 			}
 			if err := s.k.maps.Others.Put(wireKey(k), uint32(1)); err != nil {
-				errs = append(errs, fmt.Errorf("write what something else serves, %s: %w", k, full(err, s.k.maps.Others)))
+				errs = append(errs, fmt.Errorf("write the entry of %s, which another program serves: %w", k, full(err, s.k.maps.Others)))
 				continue
 			}
 			s.others[k] = true
@@ -74,7 +74,7 @@ func (s *state) shut() error {
 			continue
 		}
 		if err := absent(s.k.maps.Others.Delete(wireKey(k))); err != nil {
-			errs = append(errs, fmt.Errorf("forget what something else served, %s: %w", k, err))
+			errs = append(errs, fmt.Errorf("remove the entry of %s, which another program served: %w", k, err))
 			continue
 		}
 		delete(s.others, k)

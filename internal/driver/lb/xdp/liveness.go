@@ -188,7 +188,7 @@ func (l *liveness) round() (ask []*pulse, wait time.Duration) {
 	for _, v := range l.peers {
 		if v.asked && !v.heard && v.known && !late {
 			if v.missed++; v.missed == askMisses && l.judge(v, true) {
-				l.log.Warn("a machine does not answer through the tunnel; its backends get no new flows from this machine", "machine", v.machine)
+				l.log.Warn("a machine does not answer through the tunnel; this machine sends its backends no new flows", "machine", v.machine)
 				l.changed()
 			}
 		}
@@ -208,13 +208,13 @@ func (l *liveness) sent(v *pulse) {
 // run asks until ctx is done.
 func (l *liveness) run(ctx context.Context) {
 	unable := func(err error) {
-		l.log.Warn("machines with backends are not asked whether they are there; the plane says when one is lost", "error", err)
+		l.log.Warn("cannot probe machines with backends; only the plane tells when one is lost", "error", err)
 	}
 	probing(ctx, unable, l.news, l.answered, func(send sendProbe) time.Duration {
 		ask, wait := l.round()
 		for _, v := range ask {
 			if err := send(v.source, v.remote, v.number, v.source, v.remote); err != nil {
-				l.log.Debug("a machine was not asked whether it is there", "machine", v.machine, "error", err)
+				l.log.Debug("cannot probe a machine", "machine", v.machine, "error", err)
 				continue
 			}
 			l.sent(v)

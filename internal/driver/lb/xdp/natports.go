@@ -103,12 +103,12 @@ func (d *DataPlane) portProblem() string {
 		d.portsAt = time.Now()
 		var err error
 		if d.localPorts, _, err = readPorts(d.c.Sysctls); err != nil {
-			d.c.Log.Debug("it is not known which ports sockets get", "error", err)
+			d.c.Log.Debug("cannot read the range of ports that sockets get", "error", err)
 		}
 	}
 	for _, r := range d.ports {
 		if l := d.localPorts; r.size() > 0 && l.size() > 0 && l[0] <= r[1] && l[1] >= r[0] {
-			return fmt.Sprintf("ports %s, which NAT uses, are within net.ipv4.ip_local_port_range (%s): let it end at %d and start the agent again, or flows of the machine itself to backends may lose answers",
+			return fmt.Sprintf("ports %s, which NAT uses, are within net.ipv4.ip_local_port_range (%s): lower its end to %d and restart the agent; otherwise flows from the machine itself to backends may lose answers",
 				r, l, anyway[0][0]-1)
 		}
 	}

@@ -91,7 +91,7 @@ func (d *DataPlane) ways(f *frontend) []string {
 			wrong = append(wrong, p.Problem)
 		}
 		if room := p.MTU - overhead(m.remote); p.MTU > 0 && m.mode == bpfModeMODE_GENEVE && room < leastMTU {
-			wrong = append(wrong, fmt.Sprintf("only packets up to %d bytes fit the tunnel to %s, whose way carries %d: raise the MTU between the machines to %d or more",
+			wrong = append(wrong, fmt.Sprintf("only packets up to %d bytes fit the tunnel to %s, whose path carries %d: raise the MTU between the machines to %d or more",
 				room, m.remote, p.MTU, 1500+overhead(m.remote)))
 		}
 	}
@@ -142,7 +142,7 @@ func newTunnel(found []bpf.Device, errs []error) tunnel {
 	// Below the smallest MTU of IPv6 (RFC 8200, 5) nobody can be told; above, all that is too
 	// large is answered with the size that fits.
 	if t.mtu > 0 && t.mtu < 1280+overhead6 {
-		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (IPv4 outside) or %d (IPv6) do not fit the tunnel: IPv6 needs 1,280 at least",
+		messages = append(messages, fmt.Sprintf("packets of clients with more than %d bytes (outer header IPv4) or %d (IPv6) do not fit the tunnel: IPv6 needs at least 1,280",
 			t.mtu-overhead4, t.mtu-overhead6))
 	}
 	t.message = strings.Join(messages, "; ")
@@ -156,7 +156,7 @@ func (d *DataPlane) Interfaces() []model.InterfaceObserved {
 	defer d.mu.Unlock()
 	list := slices.Clone(d.left)
 	for _, v := range d.found {
-		o := model.InterfaceObserved{Name: v.Name, Use: model.InterfaceUnused, Message: "there is nothing to balance here"}
+		o := model.InterfaceObserved{Name: v.Name, Use: model.InterfaceUnused, Message: "this machine balances nothing"}
 		if d.attached != nil {
 			if d.attached.At(bpf.Ingress)[v.Index] != nil {
 				o.Use, o.Message = model.InterfaceTunnels, ""

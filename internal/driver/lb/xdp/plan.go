@@ -177,9 +177,9 @@ func (s environment) unreached(b model.FrontendBackend, vip netip.Addr) string {
 	case !s.tunnel(b.Machine).IsValid():
 		return fmt.Sprintf("machine %s and this one have no tunnel endpoints of one family", b.Machine)
 	case b.Machine != s.machine && (node == nil || !s.decaps(node)):
-		return fmt.Sprintf("machine %s takes nothing out of tunnels now", b.Machine)
+		return fmt.Sprintf("machine %s does not decapsulate now", b.Machine)
 	case b.Machine != s.machine && s.closed(b.Machine, vip):
-		return fmt.Sprintf("answers of machine %s that come from the VIP do not arrive (a filter of source addresses on the way?)", b.Machine)
+		return fmt.Sprintf("answers of machine %s from the VIP do not arrive (does a router on the path filter source addresses?)", b.Machine)
 	}
 	return ""
 }
@@ -273,11 +273,11 @@ func (p *planned) reach(m *member, f *model.Frontend, s environment) string {
 		m.mode = bpfModeMODE_LOCAL
 		switch {
 		case !here && f.Listener != "":
-			return "the proxies of other machines get nothing in mode Local"
+			return "mode Local sends nothing to the proxies of other machines"
 		case !here:
-			return fmt.Sprintf("backend %s is not on this machine, as mode Local wants it", m.backend.Address)
+			return fmt.Sprintf("backend %s is not on this machine, as mode Local requires", m.backend.Address)
 		case !samePort:
-			return fmt.Sprintf("backend %s has not the frontend's port, which mode Local does not change", m.backend.Address)
+			return fmt.Sprintf("backend %s does not have the frontend's port, which mode Local does not change", m.backend.Address)
 		}
 	case model.ModeNAT:
 		if !sameFamily {
@@ -300,7 +300,7 @@ func (p *planned) reach(m *member, f *model.Frontend, s environment) string {
 			m.mode, m.remote = bpfModeMODE_LOCAL, netip.Addr{}
 		}
 		if !samePort {
-			return fmt.Sprintf("backend %s has not the frontend's port, which %s does not change", m.backend.Address, p.mode)
+			return fmt.Sprintf("backend %s does not have the frontend's port, which %s does not change", m.backend.Address, p.mode)
 		}
 	}
 	return ""

@@ -64,7 +64,7 @@ func TestModes(t *testing.T) {
 			func(s *environment) { s.closed = func(m string, _ netip.Addr) bool { return m == "m2" } }, model.ModeDSRGeneve, 1, "do not arrive", "geneve geneve",
 		},
 		{"of another family", model.Frontend{Mode: model.ModeNAT}, []model.FrontendBackend{on("[2001:db8::1]:80", "")}, nil, model.ModeNAT, 0, "different families", "none"},
-		{"IP in IP to another port", model.Frontend{Mode: model.ModeDSRIPIP}, []model.FrontendBackend{on("10.0.0.1:81", ""), on("10.0.0.2:80", "")}, nil, model.ModeDSRIPIP, 1, "has not the frontend's port", "ipip ipip"},
+		{"IP in IP to another port", model.Frontend{Mode: model.ModeDSRIPIP}, []model.FrontendBackend{on("10.0.0.1:81", ""), on("10.0.0.2:80", "")}, nil, model.ModeDSRIPIP, 1, "does not have the frontend's port", "ipip ipip"},
 		{"IP in IP to itself", model.Frontend{Mode: model.ModeDSRIPIP}, []model.FrontendBackend{on("10.0.0.1:80", "m1")}, nil, model.ModeDSRIPIP, 1, "", "local"},
 		{
 			"L2 behind a router",

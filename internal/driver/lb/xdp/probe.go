@@ -188,7 +188,7 @@ func (p *prober) judge(t target, v *probeResult, closed bool) {
 	p.shutting(t, v, closed)
 	p.epoch++
 	if closed {
-		p.log.Warn("answers of a machine from a VIP do not arrive here; it gets none of that VIP's flows through a tunnel", "machine", t.machine, "vip", t.vip)
+		p.log.Warn("answers of a machine from a VIP do not arrive here; this machine sends it no flows of that VIP through a tunnel", "machine", t.machine, "vip", t.vip)
 	} else {
 		p.log.Info("answers of a machine from a VIP arrive again", "machine", t.machine, "vip", t.vip)
 	}
@@ -246,7 +246,7 @@ func (p *prober) run(ctx context.Context) {
 	probing(ctx, unable, p.news, p.answered, func(send sendProbe) time.Duration {
 		ask, wait := p.due()
 		if len(ask) > 0 {
-			p.log.Debug("probed ways back", "count", len(ask))
+			p.log.Debug("probed return paths", "count", len(ask))
 		}
 		for _, q := range ask {
 			for _, to := range []netip.Addr{q.vip, q.inner()} {
@@ -254,7 +254,7 @@ func (p *prober) run(ctx context.Context) {
 					continue
 				}
 				if err := send(q.source, q.remote, q.number, q.back, to); err != nil {
-					p.log.Debug("a probe was not sent", "machine", q.machine, "error", err)
+					p.log.Debug("cannot send a probe", "machine", q.machine, "error", err)
 				}
 			}
 		}

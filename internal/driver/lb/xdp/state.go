@@ -137,7 +137,7 @@ func (s *state) apply(now time.Time) error {
 	for _, f := range dirty {
 		err := s.put(f, now)
 		if err != nil && (f.refused == nil || f.refused.Error() != err.Error()) {
-			s.log.Warn("a frontend is not balanced as wanted", "frontend", f.key, "error", err)
+			s.log.Warn("cannot balance a frontend as desired", "frontend", f.key, "error", err)
 		}
 		f.refused, f.dirty, f.wasUnready = err, false, f.unready
 	}
@@ -396,7 +396,7 @@ func (s *state) expire(now time.Time) {
 			return false
 		}
 		if err := s.freeSlot(l.slot); err != nil {
-			s.log.Warn("a backend's place was not cleared", "error", err)
+			s.log.Warn("cannot clear the entry of a backend", "error", err)
 		}
 		return true
 	})

@@ -240,7 +240,7 @@ func (s *state) freeTable(t *table) {
 	s.sign(t, "")
 	for _, p := range t.slots {
 		if err := s.freeSlot(p); err != nil {
-			s.log.Warn("a backend's place was not cleared", "error", err)
+			s.log.Warn("cannot clear the entry of a backend", "error", err)
 		}
 	}
 	s.rows.release(t.base, t.size)
@@ -278,7 +278,7 @@ func (s *state) newSlot(v bpfBackend) (*slot, error) {
 	}
 	var old bpfBackend
 	if err := s.k.maps.Backends.Lookup(index, &old); err != nil {
-		return nil, fmt.Errorf("read the place of a backend: %w", err)
+		return nil, fmt.Errorf("read the entry of a backend: %w", err)
 	}
 	v.Generation = old.Generation + 1
 	p := &slot{index: index, held: true}
@@ -313,7 +313,7 @@ func (s *state) freeSlot(p *slot) error {
 	}
 	s.numbers.Release(p.index)
 	if err != nil {
-		return fmt.Errorf("clear the place of a backend: %w", err)
+		return fmt.Errorf("clear the entry of a backend: %w", err)
 	}
 	return nil
 }

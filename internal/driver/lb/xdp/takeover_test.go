@@ -51,7 +51,7 @@ func TestPinsOfAnotherAgent(t *testing.T) {
 	must(t, d.Set(one(t, nil)))
 	before := linksOf(t, d)
 	_, err := New(d.c)
-	if !errors.Is(err, bpf.ErrPinsInUse) || !strings.Contains(err.Error(), dir+": stop it, or give this one another by --bpf-dir") {
+	if !errors.Is(err, bpf.ErrPinsInUse) || !strings.Contains(err.Error(), dir+": stop that agent, or choose another directory with --bpf-dir") {
 		t.Errorf("another agent: %v", err)
 	}
 	same(t, "the first one", before, linksOf(t, d))

@@ -90,7 +90,7 @@ func TestWayBackIsProbed(t *testing.T) {
 
 	filter := dropFrom(t, s.bes[1].m, vip4)
 	r := s.until(s.lbs[0], order{}, "one VIP by NAT", func(r report) bool { return modes(r) == "NAT DSRGeneve" })
-	if m := r.Observed[0].Message; !strings.Contains(m, "answers of machine be2 that come from the VIP do not arrive") {
+	if m := r.Observed[0].Message; !strings.Contains(m, "answers of machine be2 from the VIP do not arrive") {
 		t.Errorf("it says %q", m)
 	}
 	s.settled()

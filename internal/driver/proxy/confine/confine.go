@@ -97,7 +97,7 @@ func Same(path string, args []string, files []*os.File) *exec.Cmd {
 // start becomes a program. It returns only if that fails.
 func start(args []string) error {
 	if len(args) < 2 {
-		return errors.New("this process is started by the agent alone")
+		return errors.New("only the agent starts this process")
 	}
 	unix.Umask(umask)
 	return fmt.Errorf("run %s: %w", args[0], syscall.Exec(args[0], args[1:], os.Environ()))
@@ -106,17 +106,17 @@ func start(args []string) error {
 // become becomes a program. It returns only if that fails.
 func become(args []string) error {
 	if len(args) < 5 {
-		return errors.New("this process is started by the agent alone")
+		return errors.New("only the agent starts this process")
 	}
 	var numbers [3]int
 	for i := range numbers {
 		var err error
 		if numbers[i], err = strconv.Atoi(args[i]); err != nil {
-			return fmt.Errorf("this process is started by the agent alone: %w", err)
+			return fmt.Errorf("only the agent starts this process: %w", err)
 		}
 	}
 	if numbers[0] <= 0 || numbers[1] < 0 || numbers[2] < 0 {
-		return errors.New("this process gives up root's rights, and is started by the agent alone")
+		return errors.New("this process gives up root's rights, and only the agent starts it")
 	}
 	uid, gid, files, program, argv := numbers[0], numbers[1], numbers[2], args[3], args[4:]
 	unix.Umask(umask)
@@ -135,7 +135,7 @@ func become(args []string) error {
 	err := syscall.Exec("./"+program, argv, os.Environ())
 	hint := ""
 	if errors.Is(err, syscall.EACCES) {
-		hint = ": may everybody execute it?"
+		hint = ": check that every user may execute it"
 	}
 	return fmt.Errorf("run %s as user %d:%d: %w%s", argv[0], uid, gid, err, hint)
 }

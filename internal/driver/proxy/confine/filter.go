@@ -58,7 +58,7 @@ func filterCalls() error {
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(install)))
 	runtime.KeepAlive(filter)
 	if errno != 0 && !errors.Is(errno, unix.ENOSYS) && !errors.Is(errno, unix.EINVAL) { // a kernel without filters
-		return fmt.Errorf("take system calls away: %w", errno)
+		return fmt.Errorf("restrict system calls: %w", errno)
 	}
 	return nil
 }
