@@ -121,7 +121,7 @@ serving and the next agent takes them over, unless --on-stop=drain.`,
 			// gRPC logs with klog in a binary that holds the API server.
 			embedded.LogTo(log)
 			if err := forgetStart(); err != nil {
-				log.Debug("the start's memory is kept", "error", err)
+				log.Debug("cannot give back the memory of the start", "error", err)
 			}
 			defer finalMessage(c.Context(), c.ErrOrStderr(), flags.left(), endBy)()
 			return runAgent(c.Context(), flags, log)
@@ -213,7 +213,7 @@ func (f *agentFlags) findEnvoy(log *slog.Logger) error {
 	case f.role != roleEdge:
 		return nil
 	case f.envoy == noEnvoy && proxy.Alive(f.runDir):
-		return fmt.Errorf("--envoy none: an Envoy of an agent before still runs (run directory %s): start the agent once without --envoy none and with --on-stop drain, and stop it", f.runDir)
+		return fmt.Errorf("--envoy none: an Envoy of an earlier agent still runs (run directory %s): start the agent once without --envoy none and with --on-stop drain, and stop it", f.runDir)
 	case f.envoy == noEnvoy:
 		return nil
 	}
@@ -222,7 +222,7 @@ func (f *agentFlags) findEnvoy(log *slog.Logger) error {
 		return nil
 	}
 	if agent.Remembers(f.dataDir) {
-		log.Error("this machine goes on without a proxy", "error", err)
+		log.Error("this machine continues without a proxy", "error", err)
 		return nil
 	}
 	return fmt.Errorf("%w; an edge that only balances Services, TCPRoutes and UDPRoutes needs none: --envoy none", err)
@@ -360,7 +360,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		cause := a.Run(ctx)
 		err := ended(cause, endBalancing(a.KernelStays()), end(leave))
 		if err == nil && leave {
-			log.Info("the agent ended without draining: the next one takes over what it leaves", "there", f.left())
+			log.Info("the agent ended without draining: the next agent takes over what still runs", "there", f.left())
 		}
 		return err
 	})
@@ -392,7 +392,7 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 		return nil, fmt.Errorf("--envoy-user: %w", err)
 	}
 	if why != "" {
-		log.Warn("Envoy runs as root, like the agent, and can read its keys: remove the reason, or say that it is meant with --envoy-user same", "reason", why)
+		log.Warn("Envoy runs as root, like the agent, and can read its keys: remove the cause, or accept it with --envoy-user same", "reason", why)
 	}
 	return proxy.New(proxy.Config{
 		Binary:      f.envoy,

@@ -14,7 +14,7 @@ import (
 )
 
 // errDeclined is what becomes of a command whose question was not answered with yes.
-var errDeclined = errors.New("it was not agreed to, and nothing was changed")
+var errDeclined = errors.New("not confirmed; nothing was changed")
 
 // confirm asks a question that has to be answered with yes, unless --yes did. Where nobody can be
 // asked, that is a no.

@@ -124,7 +124,7 @@ func closeWithin(limit time.Duration, kind model.DataPlaneKind, p closable, leav
 	case err := <-closed:
 		return err
 	case <-time.After(limit):
-		return fmt.Errorf("close data plane %s: no end within %s; what it has in the kernel stays as it is", kind, limit)
+		return fmt.Errorf("close data plane %s: it did not end within %s; its programs and rules stay in the kernel", kind, limit)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestDataPlaneThatDoesNotClose(t *testing.T) {
 	held := make(hanging)
 	defer close(held)
 	err := closeWithin(0, model.DataPlaneNFTables, held, false)
-	if err == nil || err.Error() != "close data plane NFTables: no end within 0s; what it has in the kernel stays as it is" {
+	if err == nil || err.Error() != "close data plane NFTables: it did not end within 0s; its programs and rules stay in the kernel" {
 		t.Errorf("it ended with %v", err)
 	}
 }

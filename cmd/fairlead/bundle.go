@@ -137,7 +137,7 @@ func writeBundle(ctx context.Context, progress io.Writer, file, root string, now
 	for _, o := range outcomes {
 		if o.Err != nil {
 			missing++
-			fmt.Fprintf(progress, "  not there: %s: %v\n", o.Name, o.Err)
+			fmt.Fprintf(progress, "  missing: %s: %v\n", o.Name, o.Err)
 		}
 	}
 	if err := f.Sync(); err != nil {
@@ -146,6 +146,6 @@ func writeBundle(ctx context.Context, progress io.Writer, file, root string, now
 	if err := os.Rename(f.Name(), file); err != nil {
 		return fmt.Errorf("write the bundle %s: %w", file, err)
 	}
-	fmt.Fprintf(progress, "wrote %s: parts there %d, not there %d\n", file, len(outcomes)-missing, missing)
+	fmt.Fprintf(progress, "wrote %s: %d parts collected, %d missing\n", file, len(outcomes)-missing, missing)
 	return f.Close()
 }

@@ -111,7 +111,7 @@ annotation fairlead.dev/drained-backends.`,
 			if err := target.Undrain(c.Context(), api); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "%s takes new work again\n", target)
+			_, err = fmt.Fprintf(c.OutOrStdout(), "%s accepts new flows again\n", target)
 			return err
 		},
 		ValidArgsFunction: completeOne(&address, machineNames),

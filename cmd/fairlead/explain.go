@@ -48,7 +48,7 @@ it reads manifests, and each step names file and line.`,
 				return explainFlow(c, options, machine, address, output)
 			}
 			if machine != "" {
-				return usageError{err: errors.New("--machine: only flows (tcp://, udp://) arrive at a machine that can be said")}
+				return usageError{err: errors.New("--machine applies only to flows (tcp://, udp://)")}
 			}
 			request, err := explain.NewRequest(options)
 			if err != nil {
@@ -110,7 +110,7 @@ func isFlow(url string) bool {
 func explainFlow(c *cobra.Command, o explain.Options, machine, address, output string) error {
 	for _, name := range []string{"method", "header", "sni", "vip", "filename"} {
 		if c.Flags().Changed(name) {
-			return usageError{err: fmt.Errorf("--%s: a flow has none: only --from and --machine", name)}
+			return usageError{err: fmt.Errorf("--%s does not apply to a flow: want only --from and --machine", name)}
 		}
 	}
 	request, err := explain.NewFlowRequest(o.URL, o.From, machine)

@@ -26,7 +26,7 @@ func finalMessage(ctx context.Context, w io.Writer, left string, end func(os.Sig
 			said := make(chan struct{})
 			go func() {
 				defer close(said)
-				fmt.Fprintf(w, "fairlead: ended at once: %s; the next start takes over what is there\n", left)
+				fmt.Fprintf(w, "fairlead: ended at once: %s; the next start takes over what still runs\n", left)
 			}()
 			select {
 			case <-said:

@@ -34,7 +34,7 @@ func TestFinalMessage(t *testing.T) {
 	for {
 		select {
 		case s := <-ended:
-			if want := "fairlead: ended at once: Envoy runs on; the next start takes over what is there\n"; s != os.Interrupt || out.String() != want {
+			if want := "fairlead: ended at once: Envoy runs on; the next start takes over what still runs\n"; s != os.Interrupt || out.String() != want {
 				t.Errorf("ended by %v, saying %q", s, out.String())
 			}
 			return

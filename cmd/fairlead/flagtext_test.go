@@ -25,11 +25,11 @@ func TestFlagsSayWhatTheyWant(t *testing.T) {
 		{"plane --machine-addresses Edge=", `--machine-addresses "Edge=": "Edge=" names no network: write Edge=10.0.0.0/24`},
 		{"plane --machine-addresses Edge=here", `--machine-addresses "Edge=here": "here" is neither a CIDR like "10.0.0.0/8" nor an address`},
 		{"plane --minimum-tls-version 1.1", `--minimum-tls-version "1.1": want 1.2 or 1.3`},
-		{"plane --affinity-cookie a;b", `--affinity-cookie "a;b" is no name of a cookie: want a token (RFC 9110), such as letters, digits and dashes`},
+		{"plane --affinity-cookie a;b", `--affinity-cookie "a;b" is not a valid cookie name: want a token (RFC 9110), such as letters, digits and dashes`},
 		{"token create --machine a --role edgy", `--role "edgy": want edge or backend; did you mean edge?`},
 		{"agent --role Router", `--role "Router": want edge or backend`},
-		{"plane --ingress-class=", `--ingress-class "": want the name of a class, such as contour; IngressRoutes without a class are served whatever it is`},
-		{"explain http://a.test/ -f . --ingress-class=", `--ingress-class "": want the name of a class, such as contour; IngressRoutes without a class are served whatever it is`},
+		{"plane --ingress-class=", `--ingress-class "": want the name of a class, such as contour; IngressRoutes without a class are served in any case`},
+		{"explain http://a.test/ -f . --ingress-class=", `--ingress-class "": want the name of a class, such as contour; IngressRoutes without a class are served in any case`},
 		{"flows --nope", "unknown flag: --nope"},
 	} {
 		root := newRoot()

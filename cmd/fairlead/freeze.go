@@ -127,7 +127,7 @@ the last 4,096 revisions of routing, at most 32 MiB, across restarts and changes
 			if !to.First {
 				what = "revision " + to.NameAt(status.Plane.Epoch)
 			}
-			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s, %s; mend the resources, then 'fairlead unfreeze'\n", what, to.At.UTC().Format(time.RFC3339))
+			_, err = fmt.Fprintf(c.OutOrStdout(), "routing is frozen as of %s, %s; correct the resources, then run 'fairlead unfreeze'\n", what, to.At.UTC().Format(time.RFC3339))
 			return err
 		},
 		ValidArgsFunction: cobra.FixedCompletions([]string{"start"}, cobra.ShellCompDirectiveNoFileComp),

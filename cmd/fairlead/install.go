@@ -194,7 +194,7 @@ func runInstall(c *cobra.Command, p install.Part, own *installFlags, service *in
 	}
 	switch {
 	case service == nil && own.now:
-		return usageError{err: errors.New("--now starts it on this machine, and --root writes for another one")}
+		return usageError{err: errors.New("--now starts the service on this machine, but --root writes files for another one: want only one of them")}
 	case own.now:
 		changed := slices.ContainsFunc(files, func(f install.Change) bool { return f.What != install.Unchanged })
 		if err := service.EnableNow(c.Context(), changed); err != nil {
@@ -202,9 +202,9 @@ func runInstall(c *cobra.Command, p install.Part, own *installFlags, service *in
 		}
 		did.Service, did.Next = "enabled and started", ""
 	case service == nil:
-		did.Next = "Put the program at " + binary + " there. " + did.Next
+		did.Next = "Install the program at " + binary + " on that machine. " + did.Next
 	case service.Active(c.Context()):
-		did.Next = "It runs with the settings that it was started with: systemctl restart " + p.Unit()
+		did.Next = "It still runs with its previous settings; to apply the new ones: systemctl restart " + p.Unit()
 	}
 	return own.print(c.OutOrStdout(), did)
 }

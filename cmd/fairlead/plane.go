@@ -134,13 +134,13 @@ leads, the others stand by.`,
 func (f *planeFlags) check() error {
 	switch {
 	case f.machineTTL <= 0:
-		return usageError{err: fmt.Errorf("--machine-ttl %s: want more than nothing, say 10s", f.machineTTL)}
+		return usageError{err: fmt.Errorf("--machine-ttl %s: want more than 0s, say 10s", f.machineTTL)}
 	case !f.outside() && f.apiPort == f.agentPort && f.apiPort != 0:
 		return usageError{err: fmt.Errorf("--api-port and --agent-port are both %d; choose another for one of them", f.apiPort)}
 	case f.ingressRoutePort == f.ingressRouteTLSPort:
 		return usageError{err: fmt.Errorf("--ingressroute-port and --ingressroute-tls-port are both %d; choose another for one of them", f.ingressRoutePort)}
 	case len(f.etcdServers) == 0 && f.etcdCAFile+f.etcdCertFile+f.etcdKeyFile != "":
-		return usageError{err: errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile are of an etcd cluster: name it with --etcd-servers")}
+		return usageError{err: errors.New("--etcd-cafile, --etcd-certfile and --etcd-keyfile need an etcd cluster: name it with --etcd-servers")}
 	}
 	if c := crd.Channel(f.channel); c != "" && c != crd.Standard && c != crd.Experimental {
 		return usageError{err: fmt.Errorf("--gateway-api-channel %q: want standard or experimental", f.channel)}
@@ -278,7 +278,7 @@ func outlive(user, ctx context.Context, log *slog.Logger, run func(context.Conte
 	if user.Err() != nil {
 		return <-done
 	}
-	log.Warn("traffic goes on: Envoy is left running, and the next start takes it over")
+	log.Warn("traffic continues: Envoy is left running, and the next start takes it over")
 	return nil
 }
 

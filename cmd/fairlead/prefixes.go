@@ -34,7 +34,7 @@ func checkHosts(affinityCookie, minTLS string) error {
 		return usageError{err: fmt.Errorf("--minimum-tls-version %q: want 1.2 or 1.3", minTLS)}
 	}
 	if affinityCookie != "" && (&http.Cookie{Name: affinityCookie}).Valid() != nil {
-		return usageError{err: fmt.Errorf("--affinity-cookie %q is no name of a cookie: want a token (RFC 9110), such as letters, digits and dashes", affinityCookie)}
+		return usageError{err: fmt.Errorf("--affinity-cookie %q is not a valid cookie name: want a token (RFC 9110), such as letters, digits and dashes", affinityCookie)}
 	}
 	return nil
 }

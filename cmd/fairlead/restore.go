@@ -105,7 +105,7 @@ func (f *restoreFlags) pending() error {
 	case err != nil:
 		return err
 	}
-	return fmt.Errorf("an earlier restore left the agents' authority in %s, and no plane has started since to take it in. Do one of these: start the plane once, stop it, and restore again; or move %s away, the directory that the earlier restore put aside into its place, and restore again; or restore with --authority new", path, f.dataDir)
+	return fmt.Errorf("an earlier restore left the agents' authority in %s, and no plane has started since to adopt it. Do one of these: start the plane once, stop it, and restore again; or move %s away, the directory that the earlier restore put aside into its place, and restore again; or restore with --authority new", path, f.dataDir)
 }
 
 // accessOf is who is let in by a plane with that database.

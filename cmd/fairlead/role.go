@@ -50,7 +50,7 @@ func (n *className) String() string { return string(*n) }
 // Set takes any class. None is no way to serve IngressRoutes without one alone, nor those of every class.
 func (n *className) Set(text string) error {
 	if text == "" {
-		return errors.New("want the name of a class, such as contour; IngressRoutes without a class are served whatever it is")
+		return errors.New("want the name of a class, such as contour; IngressRoutes without a class are served in any case")
 	}
 	*n = className(text)
 	return nil

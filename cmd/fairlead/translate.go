@@ -48,7 +48,7 @@ is printed.`,
 				return err
 			}
 			if reflect.DeepEqual(resources, snapshot.New()) {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource of ours in %s\n", strings.Join(paths, ", "))
+				fmt.Fprintf(c.ErrOrStderr(), "warning: nothing to translate: no resource that Fairlead reads in %s\n", strings.Join(paths, ", "))
 			}
 			for _, p := range translate.Unclaimed(resources, translate.ControllerName) {
 				fmt.Fprintf(c.ErrOrStderr(), "warning: %s: %s: %s\n", p.Subject, p.Reason, p.Message)

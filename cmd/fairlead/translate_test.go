@@ -21,7 +21,7 @@ func TestTranslateSaysThatThereIsNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := strings.Contains(out, "nothing to translate: no resource of ours in "+name); got != warns {
+		if got := strings.Contains(out, "nothing to translate: no resource that Fairlead reads in "+name); got != warns {
 			t.Errorf("%q: warns %v, want %v:\n%s", text, got, warns, out)
 		}
 	}

@@ -70,7 +70,7 @@ func runUninstall(c *cobra.Command, p install.Part, f *uninstallFlags, end func(
 		}
 		_ = os.Remove(filepath.Join(f.root, filepath.Dir(defaultAgentDir))) // unless the other part is there
 		if other := otherDirs(flags); len(other) > 0 {
-			did.Next = "Directories of your own choice stay: " + strings.Join(other, ", ")
+			did.Next = "Directories chosen with flags stay: " + strings.Join(other, ", ")
 		}
 	}
 	return f.print(c.OutOrStdout(), did)

@@ -102,7 +102,7 @@ func TestAskingAboutFrontends(t *testing.T) {
 		asking{args: "drain team/web/os1-a --no-wait" + admin, code: 2, want: []string{"is no address", "names are not looked up"}},
 		asking{args: "drain team/web/" + first + " --timeout 20s" + admin, want: []string{"takes nothing new"}},
 		asking{args: "backends team/web -o wide", want: []string{"draining"}},
-		asking{args: "undrain team/web/" + first + admin, want: []string{"takes new work again"}},
+		asking{args: "undrain team/web/" + first + admin, want: []string{"accepts new flows again"}},
 		asking{args: "backends --plane-console 127.0.0.1:1", code: 1, want: []string{"does the plane run there?"}},
 		asking{args: "vips --plane-console 127.0.0.1:1", code: 1, want: []string{"does the plane run there?"}},
 		asking{args: "drops --run-dir /nowhere", code: 1, want: []string{"does an agent run on this machine"}},
@@ -136,6 +136,6 @@ func TestAskingAboutFrontends(t *testing.T) {
 	s.awaitAnswerOf(t, "the VIP", request{at: netip.MustParseAddr(vip), host: "web"}, 200)
 	ask(
 		asking{args: "drain edge-1 --no-wait" + admin, want: []string{"warning: no other machine announces " + vip + " (Service team/web)", "machine edge-1 is cordoned"}},
-		asking{args: "undrain edge-1" + admin, want: []string{"takes new work again"}},
+		asking{args: "undrain edge-1" + admin, want: []string{"accepts new flows again"}},
 	)
 }
