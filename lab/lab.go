@@ -126,12 +126,12 @@ func (l *Lab) claim(t Topology) error {
 		return fmt.Errorf("%w: process %d brought it up at %s (end it, or `fairlead lab down --name %s`)",
 			ErrInUse, old.Owner.ID, old.Created.Format(time.DateTime), t.Name)
 	case err == nil:
-		l.options.Log.Info("sweeping what a dead owner left", "lab", t.Name)
+		l.options.Log.Info("removing a lab whose owner is dead", "lab", t.Name)
 		if err := sweep(old); err != nil {
 			return err
 		}
 	case !errors.Is(err, fs.ErrNotExist):
-		l.options.Log.Warn("sweeping a lab whose state cannot be read", "lab", t.Name, "error", err)
+		l.options.Log.Warn("removing a lab whose state cannot be read", "lab", t.Name, "error", err)
 		fallthrough
 	default:
 		if err := sweep(State{Name: t.Name, dir: own}); err != nil {

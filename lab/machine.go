@@ -87,7 +87,7 @@ func (m *Machine) descriptor() (int, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
-		return -1, fmt.Errorf("machine %s: it is gone, or its lab is down", m.state.Name)
+		return -1, fmt.Errorf("machine %s: it was removed, or its lab is down", m.state.Name)
 	}
 	fd, err := unix.FcntlInt(uintptr(m.namespace), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {

@@ -236,7 +236,7 @@ func completeMachine(m MachineSpec, segments []Segment) (MachineSpec, error) {
 	}
 	for i, name := range m.Segments {
 		if slices.Contains(m.Segments[:i], name) {
-			return m, fmt.Errorf("%w machine %s: it stands on segment %s twice", ErrInvalid, m.Name, name)
+			return m, fmt.Errorf("%w machine %s: it is on segment %s twice", ErrInvalid, m.Name, name)
 		}
 		if !slices.ContainsFunc(segments, func(s Segment) bool { return s.Name == name }) {
 			return m, fmt.Errorf("%w machine %s: the lab has no segment %q", ErrInvalid, m.Name, name)

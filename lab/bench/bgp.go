@@ -219,7 +219,7 @@ func (o outcome) String() string {
 		text = "no change of route"
 	}
 	if o.moved {
-		text = "a change of route that should not be"
+		text = "an unexpected change of route"
 	}
 	if o.assigned != nil {
 		text += fmt.Sprintf(" (%.1f since assigned)", float64(o.assigned.Microseconds())/1000)
@@ -409,7 +409,7 @@ func (t *trial) await(ctx context.Context, prefix netip.Prefix, want []netip.Add
 		case e, ok := <-t.events:
 			switch {
 			case !ok:
-				return time.Time{}, errors.New("the watch of the router's routes has ended")
+				return time.Time{}, errors.New("the watch of the router's routes ended")
 			case e.Prefix != prefix:
 			case slices.Equal(e.NextHops, want):
 				return e.When, nil

@@ -115,7 +115,7 @@ func selectCases(names []string) ([]bgpCase, error) {
 		i := slices.IndexFunc(bgpCases, func(c bgpCase) bool { return c.name == name })
 		if i < 0 {
 			all, _ := BGPCases()
-			return nil, fmt.Errorf("there is no case %q: the cases are %s", name, strings.Join(all, ", "))
+			return nil, fmt.Errorf("unknown case %q: the cases are %s", name, strings.Join(all, ", "))
 		}
 		selected = append(selected, bgpCases[i])
 	}

@@ -274,7 +274,7 @@ func (x *experiment) become(ctx context.Context, want []*lab.Machine, events <-c
 		select {
 		case e, ok := <-events:
 			if !ok {
-				return time.Time{}, errors.New("the watch of the router's routes has ended")
+				return time.Time{}, errors.New("the watch of the router's routes ended")
 			}
 			if e.Prefix != host(vip) {
 				continue

@@ -128,7 +128,7 @@ func Peers(ctx context.Context, o PeersOptions) (r PeersResult, err error) {
 	}
 	r = PeersResult{
 		Connections: o.Connections, Seconds: o.Duration.Seconds(), Rounds: o.Rounds,
-		Goal: "XDP takes less CPU for a request than every other", Met: true,
+		Goal: "XDP uses less CPU per request than every other", Met: true,
 	}
 	var all []PeerRow
 	for round := range o.Rounds {
@@ -233,7 +233,7 @@ func peer(ctx context.Context, o PeersOptions, c contestant) (rows []PeerRow, er
 		if err := s.measure(ctx, o, to.String(), &rows[i]); err != nil {
 			return nil, err
 		}
-		o.progress("%s, %s: at most %.0f requests a second; at %.0f: %.2f us a request", c.name, rows[i].Kind, rows[i].Requests, rows[i].Rate, rows[i].LBCPU)
+		o.progress("%s, %s: at most %.0f requests/s; at %.0f requests/s: %.2f us/request", c.name, rows[i].Kind, rows[i].Requests, rows[i].Rate, rows[i].LBCPU)
 	}
 	return rows, nil
 }

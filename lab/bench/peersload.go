@@ -56,7 +56,7 @@ func readWrk(out string) (float64, error) {
 	}
 	rate := wrkRate.FindStringSubmatch(out)
 	if rate == nil {
-		return 0, fmt.Errorf("wrk says nothing of requests: %s", out)
+		return 0, fmt.Errorf("the output of wrk has no requests: %s", out)
 	}
 	return strconv.ParseFloat(rate[1], 64)
 }
@@ -146,7 +146,7 @@ func (r *PeerRow) sound() error {
 		passed, worked = r.Packets < 0.1, r.LBCPU < 0.5
 	}
 	if !passed || !worked {
-		return fmt.Errorf("%s, %s: %.2f packets a request arrived at the load balancer, whose kernel took %.2f us: that is not its own work", r.Name, r.Kind, r.Packets, r.Kernel)
+		return fmt.Errorf("%s, %s: %.2f packets a request arrived at the load balancer, whose kernel took %.2f us: that is not the load balancer's own work", r.Name, r.Kind, r.Packets, r.Kernel)
 	}
 	return nil
 }

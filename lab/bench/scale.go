@@ -202,7 +202,7 @@ func (b *scaleBench) join(ctx context.Context) error {
 
 // start connects all machines, and all of them again.
 func (b *scaleBench) start(ctx context.Context) (err error) {
-	b.progress("%d machines: connect, holding nothing", b.o.Machines)
+	b.progress("%d machines: connect with an empty state", b.o.Machines)
 	if b.result.First, err = b.connected(ctx, func() error { b.fleet.Start(ctx, false); return nil }); err != nil {
 		return err
 	}
@@ -211,7 +211,7 @@ func (b *scaleBench) start(ctx context.Context) (err error) {
 		return err
 	}
 	b.result.Status = b.row.Status
-	b.progress("%d machines: start again, with what they remember", b.o.Machines)
+	b.progress("%d machines: restart with their stored state", b.o.Machines)
 	if _, err := b.quiet(ctx); err != nil {
 		return err
 	}

@@ -106,7 +106,7 @@ func newBenchDelta(dir *string) *cobra.Command {
 }
 
 func deltaTable(r bench.DeltaResult) report.Table {
-	t := report.Table{Columns: []string{"resources", "subscribers", "us per subscriber", "bytes per subscriber", "us per unconcerned one", "unconcerned ones woken"}}
+	t := report.Table{Columns: []string{"resources", "subscribers", "us per subscriber", "bytes per subscriber", "us per other subscriber", "other subscribers woken"}}
 	for _, row := range r.Rows {
 		t.Add(row.Resources, row.Subscribers, fmt.Sprintf("%.2f", row.MicrosPerSubscriber), row.BytesPerSubscriber, fmt.Sprintf("%.3f", row.UnconcernedMicros), row.UnconcernedWakes)
 	}

@@ -42,14 +42,14 @@ that vanish together with their proxies.`,
 }
 
 func healthTable(r bench.HealthResult) report.Table {
-	t := report.Table{Columns: []string{"check", "what happens", "times", "last new flow: least", "median", "most", "bound", "over", "flows to the dead", "new ones failed"}}
+	t := report.Table{Columns: []string{"check", "what happens", "times", "last new flow, min", "median", "most", "bound", "over", "flows to the dead backend", "new ones failed"}}
 	ms := func(v float64) string { return fmt.Sprintf("%.0f ms", v) }
 	for _, w := range r.Rows {
 		t.Add(w.Check, w.Death, w.Rounds, ms(w.Last.Min), ms(w.Last.Median), ms(w.Last.Max), ms(w.Bound), w.Over, w.Flows, fmt.Sprintf("%d of %d", w.Failed, w.Began))
 	}
 	a := r.Away
-	t.Add("", "plane killed, a backend is out", "", "", "", "", "", "", a.FlowsToOut, a.Failed)
-	t.Add("", fmt.Sprintf("another dies: %d stop by themselves", a.Checks), "", "", "", ms(a.Last), "", "", "", "")
+	t.Add("", "plane killed, one backend down", "", "", "", "", "", "", a.FlowsToOut, a.Failed)
+	t.Add("", fmt.Sprintf("another dies: %d load balancers stop by themselves", a.Checks), "", "", "", ms(a.Last), "", "", "", "")
 	t.Add("", fmt.Sprintf("%d when the plane is back", a.Others), "", "", "", ms(a.Returned), "", "", "", "")
 	met := "met"
 	if !r.Met {

@@ -43,7 +43,7 @@ func lbTable(r bench.LBResult) report.Table {
 	t.Add("lookup table built", "", "", "", "", "", fmt.Sprintf("%.1f ms", r.Table.BuildMS))
 	t.Add("lookup table, one changed", "", "", "", "", "", fmt.Sprintf("%.2f ms", r.Table.ChangeMS))
 	t.Add("largest deviation of a share", "", "", "", "", "", fmt.Sprintf("%.2f %%", r.Table.Imbalance))
-	t.Add("rows moved between others", "", "", "", "", "", fmt.Sprintf("%.2f %%", r.Table.OthersMoved))
+	t.Add("rows moved between unchanged backends", "", "", "", "", "", fmt.Sprintf("%.2f %%", r.Table.OthersMoved))
 	for _, w := range r.Weights {
 		by := "computed"
 		if w.Kernel {

@@ -48,7 +48,7 @@ under this load, from the time at which a request was due.`,
 
 func peersTable(r bench.PeersResult) report.Table {
 	t := report.Table{Columns: []string{
-		"load balancer", "connections", "most requests/s", "of direct", "at requests/s", "its us a request", "lowest", "in its kernel", "its packets", "backends' us", "all us", "p50 ms", "p90 ms", "p99 ms", "max ms",
+		"load balancer", "connections", "max requests/s", "ratio to direct", "at requests/s", "LB us/request", "min", "kernel us/request", "packets/request", "backends us/request", "all us/request", "p50 ms", "p90 ms", "p99 ms", "max ms",
 	}}
 	for _, row := range r.Rows {
 		t.Add(row.Name, row.Kind, fmt.Sprintf("%.0f", row.Requests), fmt.Sprintf("%.2f", row.Ratio), fmt.Sprintf("%.0f", row.Rate),

@@ -50,12 +50,12 @@ func routesTable(r bench.RoutesResult) report.Table {
 			ms(w.ChangeP50), ms(w.ChangeP99), ms(w.ChangeLoadedP50), ms(w.ChangeLoadedP99), w.Errors)
 	}
 	if w := r.Churn; w != nil {
-		t.Add(fmt.Sprintf("%d come and go, %.0f a second", w.Routes, w.Reached), "", fmt.Sprintf("%.2f s p50, %.2f p99, %.2f at most", w.ProgrammedP50, w.ProgrammedP99, w.ProgrammedMax), "", "", "", "", "", "", "", "",
-			fmt.Sprintf("attachedRoutes behind by %.2f s p50, %.2f p99, %.2f at most; late Secret %.2f s; %.0f status writes", w.AttachedP50, w.AttachedP99, w.AttachedMax, w.Secret, w.Writes))
+		t.Add(fmt.Sprintf("%d come and go, %.0f a second", w.Routes, w.Reached), "", fmt.Sprintf("p50 %.2f s, p99 %.2f, max %.2f", w.ProgrammedP50, w.ProgrammedP99, w.ProgrammedMax), "", "", "", "", "", "", "", "",
+			fmt.Sprintf("attachedRoutes behind by p50 %.2f s, p99 %.2f, max %.2f; late Secret %.2f s; %.0f status writes", w.AttachedP50, w.AttachedP99, w.AttachedMax, w.Secret, w.Writes))
 	}
 	if l := r.ListenerSets; l != nil {
 		t.Add(fmt.Sprintf("%d on %d listeners of %d ListenerSets", l.Routes, l.Listeners, l.Sets), s(l.APIWrite), s(l.Attached), "", "", "", "", "", "", "", "",
-			fmt.Sprintf("%d wrong counts, %.0f status writes, %.0f in %.0f quiet seconds", l.Wrong, l.Writes, l.QuietWrites, l.Quiet))
+			fmt.Sprintf("%d wrong counts, %.0f status writes, %.0f in %.0f idle seconds", l.Wrong, l.Writes, l.QuietWrites, l.Quiet))
 	}
 	return t
 }

@@ -51,11 +51,11 @@ func scaleTable(r bench.ScaleResult) report.Table {
 	for _, row := range []struct {
 		name string
 		bench.ScaleStart
-	}{{"all connect, holding nothing", r.First}, {"all start again at once", r.Again}, {"the plane is killed", r.Killed}} {
+	}{{"all connect, with an empty state", r.First}, {"all start again at once", r.Again}, {"the plane is killed", r.Killed}} {
 		t.Add(row.name, s(row.Half), s(row.Most), s(row.All), mb(row.Received), s(row.CPU), mb(row.PlanePeak)+" at most")
 	}
 	t.Add("statuses say so", "", "", s(r.Status), "", "", "")
-	t.Add("a route changes", fmt.Sprintf("%.0f ms", r.ChangeHalf), fmt.Sprintf("%.0f ms", r.ChangeMost), fmt.Sprintf("%.0f ms, %.0f at most", r.ChangeAll, r.ChangeMax), "", "", "")
+	t.Add("a route changes", fmt.Sprintf("%.0f ms", r.ChangeHalf), fmt.Sprintf("%.0f ms", r.ChangeMost), fmt.Sprintf("%.0f ms, max %.0f", r.ChangeAll, r.ChangeMax), "", "", "")
 	for _, w := range r.Rates {
 		t.Add(fmt.Sprintf("%d changes a second, %.0f reached", w.Rate, w.Reached), "", "", s(w.Behind)+" behind at the end", fmt.Sprintf("%.1f MB/s", w.Received),
 			fmt.Sprintf("%.2f processors", w.CPU), fmt.Sprintf("%d revisions", w.Revisions))

@@ -90,11 +90,11 @@ also removes what is left of a lab that was killed.`,
 				err := lab.Destroy(c.Context(), name, grace, options(c))
 				switch {
 				case errors.Is(err, fs.ErrNotExist):
-					_, _ = fmt.Fprintf(c.OutOrStdout(), "lab %s: there is none\n", name)
+					_, _ = fmt.Fprintf(c.OutOrStdout(), "lab %s does not exist\n", name)
 				case err != nil:
 					errs = append(errs, err)
 				default:
-					_, _ = fmt.Fprintf(c.OutOrStdout(), "lab %s is gone\n", name)
+					_, _ = fmt.Fprintf(c.OutOrStdout(), "lab %s was removed\n", name)
 				}
 			}
 			return errors.Join(errs...)
@@ -126,7 +126,7 @@ terminal, signals and exit status are the command's own. Files are the host's.`,
 				argv = argv[1:]
 			}
 			if len(argv) == 0 {
-				return errors.New("say which command to run in the machine")
+				return errors.New("name the command to run in the machine")
 			}
 			l, err := lab.Open(name, options(c))
 			if err != nil {

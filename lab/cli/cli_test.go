@@ -150,13 +150,13 @@ func TestUpStatusExecDown(t *testing.T) {
 		}
 	}
 
-	if out := succeed(t, "lab", "down", "--name", name); !strings.Contains(out, name+" is gone") {
+	if out := succeed(t, "lab", "down", "--name", name); !strings.Contains(out, name+" was removed") {
 		t.Errorf("down says %q", out)
 	}
 	if left, err := lab.Leftovers(l.State()); err != nil || len(left) > 0 {
 		t.Errorf("left over: %v (%v)", left, err)
 	}
-	if out := succeed(t, "lab", "down", "--name", name); !strings.Contains(out, "there is none") {
+	if out := succeed(t, "lab", "down", "--name", name); !strings.Contains(out, "does not exist") {
 		t.Errorf("a second down says %q", out)
 	}
 	for _, args := range [][]string{{"lab", "status", "--name", name}, {"lab", "exec", "--name", name, "client", "true"}} {

@@ -129,7 +129,7 @@ func showText(w io.Writer, labs []shown) error {
 		}
 		state := fmt.Sprintf("kept by process %d", l.Owner.ID)
 		if l.Stale {
-			state = fmt.Sprintf("STALE: its owner is gone (`fairlead lab down --name %s` removes it)", l.Name)
+			state = fmt.Sprintf("STALE: its owner has died (`fairlead lab down --name %s` removes it)", l.Name)
 		}
 		_, err := fmt.Fprintf(w, "Lab %s, %s, %s\n", l.Name, networks(l.State), state)
 		errs = append(errs, err)

@@ -26,7 +26,7 @@ func (d *demo) within(s *Step, said, usual time.Duration) time.Duration {
 	case min(d.result.Waiting, pressure()) < busyShare: // before the demo, and now
 		return usual
 	}
-	s.fact("the machine was busy before, and is: it may take %d times as long", busyTimes)
+	s.fact("the machine was and is busy: each step may take %d times as long", busyTimes)
 	return busyTimes * usual
 }
 

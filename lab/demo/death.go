@@ -88,11 +88,11 @@ func (d *demo) killEnvoy(ctx context.Context, s *Step) error {
 		s.figure("routed_ms", s.ms(back))
 		answered := fmt.Sprintf("its next Envoy answered after %.0f ms", s.ms(s.event.Add(serves)))
 		if !seen {
-			answered = "nobody asked until its next Envoy answered"
+			answered = "no request came until its next Envoy answered"
 		}
-		s.fact("the router took %s out after %.0f ms; %s; the router led to it again after %.0f ms", name, s.Figures["withdrawn_ms"], answered, s.Figures["routed_ms"])
+		s.fact("the router removed %s after %.0f ms; %s; the router used it again after %.0f ms", name, s.Figures["withdrawn_ms"], answered, s.Figures["routed_ms"])
 		if limit := d.within(s, d.BackWithin, time.Second); serves > limit {
-			s.wrong("%s was back after %s, it may take %s", name, serves.Round(time.Millisecond), limit)
+			s.wrong("%s was back after %s, the limit is %s", name, serves.Round(time.Millisecond), limit)
 		}
 		next, err := edge.Envoy()
 		if err != nil {
@@ -155,9 +155,9 @@ func (d *demo) killEdge(ctx context.Context, s *Step) error {
 			return err
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
-		s.fact("the router took %s out after %.0f ms; BFD takes up to %s", name, s.Figures["withdrawn_ms"], bfdInterval*bfdMultiplier)
+		s.fact("the router removed %s after %.0f ms; BFD takes up to %s", name, s.Figures["withdrawn_ms"], bfdInterval*bfdMultiplier)
 		if took, limit := gone.Sub(s.event), d.within(s, d.FollowWithin, 2*time.Second); took > limit {
-			s.wrong("the router followed after %s, it may take %s", took.Round(time.Millisecond), limit)
+			s.wrong("the router followed after %s, the limit is %s", took.Round(time.Millisecond), limit)
 		}
 		if err := st.awaitCount(ctx, t, gone, 2000); err != nil {
 			return err
@@ -215,7 +215,7 @@ func (d *demo) joined(ctx context.Context, s *Step, t *traffic, name string) err
 	if err := t.settled(st.edgeNames()...); err != nil {
 		s.wrong("%v", err)
 	}
-	s.fact("the router spreads over %s again after %.1f s", inProse(st.edgeNames()), back.Sub(s.event).Seconds())
+	s.fact("the router spreads connections over %s again after %.1f s", inProse(st.edgeNames()), back.Sub(s.event).Seconds())
 	return s.reckon(ctx, t, "", s.event)
 }
 
@@ -241,14 +241,14 @@ func (d *demo) cordon(ctx context.Context, s *Step) error {
 			return err
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
-		s.fact("the router took %s out %.1f s after kubectl was started, and the others pass its connections on until they have ended", name, gone.Sub(s.event).Seconds())
+		s.fact("the router removed %s %.1f s after the start of kubectl, and the others forward its connections to it until they end", name, gone.Sub(s.event).Seconds())
 		ended := gone.Add(drainTime + time.Second)
 		if err := st.awaitCount(ctx, t, ended, 1000); err != nil {
 			return err
 		}
 		t.report()
 		if n := len(t.since(ended, func(x sample) bool { return x.edge == name })); n > 0 {
-			s.wrong("%s answered %d requests after its connections had their time", name, n)
+			s.wrong("%s answered %d requests after the end of its drain time", name, n)
 		}
 		return s.reckon(ctx, t, "", gone)
 	})
@@ -265,9 +265,9 @@ func (d *demo) uncordon(ctx context.Context, s *Step) error {
 	})
 }
 
-// allIsWell checks that at the end of the story the plane sees nothing wrong.
+// allIsWell checks that at the end of the story the plane reports no problem.
 func (d *demo) allIsWell(ctx context.Context, s *Step) error {
-	if err := d.stage.Await(ctx, "the plane to see nothing wrong", func(ctx context.Context) error {
+	if err := d.stage.Await(ctx, "the plane to report no problem", func(ctx context.Context) error {
 		status, err := d.stage.plane.Status(ctx)
 		if err != nil {
 			return err
@@ -279,6 +279,6 @@ func (d *demo) allIsWell(ctx context.Context, s *Step) error {
 	}); err != nil {
 		return err
 	}
-	s.fact("the plane sees nothing wrong")
+	s.fact("the plane reports no problem")
 	return nil
 }

@@ -228,7 +228,7 @@ func (d *demo) step(ctx context.Context, title string, run func(context.Context,
 	err := run(ctx, &s)
 	s.Took = d.Now().Sub(began).Seconds()
 	if err == nil && s.Failed > s.excused && !s.Lost {
-		s.Wrong = append(s.Wrong, fmt.Sprintf("%d of %d requests failed, none may", s.Failed, s.Requests))
+		s.Wrong = append(s.Wrong, fmt.Sprintf("%d of %d requests failed, want none", s.Failed, s.Requests))
 	}
 	if err != nil && ctx.Err() != nil {
 		err = errInterrupted
@@ -252,7 +252,7 @@ func (d *demo) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	// The story is over either way: what is wrong here is one more reason.
-	_ = d.step(ctx, "Take everything away", func(ctx context.Context, s *Step) error {
+	_ = d.step(ctx, "Remove everything", func(ctx context.Context, s *Step) error {
 		state := d.stage.Lab.State()
 		if err := d.stage.Lab.Down(ctx); err != nil {
 			s.Wrong = append(s.Wrong, err.Error())

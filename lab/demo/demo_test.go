@@ -110,7 +110,7 @@ func TestPassesWhenAllIsWell(t *testing.T) {
 	if f := edge.Figures; f["withdrawn_ms"] <= 0 || f["failed_struck"] == 0 || len(edge.NextHops) != 4 || len(edge.NextHops[0].Edges) != 2 {
 		t.Errorf("the step in which an edge dies is %+v", edge)
 	}
-	if kernel := result.Steps[15:18]; len(kernel[0].Wrong) > 0 || kernel[1].Requests > 0 || !strings.Contains(told, "this kernel cannot: a stand-in balances nothing") {
+	if kernel := result.Steps[15:18]; len(kernel[0].Wrong) > 0 || kernel[1].Requests > 0 || !strings.Contains(told, "this kernel lacks support: a stand-in balances nothing") {
 		t.Errorf("the steps of the kernel are %+v", kernel)
 	}
 	if !strings.Contains(told, "nothing left behind") {
@@ -147,10 +147,10 @@ func TestFindsEveryFault(t *testing.T) {
 	}
 	for step, says := range map[int]string{
 		6:  "team01-app.example.com: k8s1 got",
-		8:  "requests failed, none may",
+		8:  "requests failed, want none",
 		10: "edge-1 was back after",
 		11: "the router followed after",
-		13: "requests failed, none may",
+		13: "requests failed, want none",
 	} {
 		if len(result.Steps) <= step {
 			t.Fatalf("it ended after %d steps: %v", len(result.Steps), err)

@@ -98,8 +98,8 @@ func (d *demo) balance(ctx context.Context, s *Step) error {
 		return err
 	}
 	if refused != "" {
-		s.fact("this kernel cannot: %s", refused)
-		s.fact("what connections survive in the kernel is left out")
+		s.fact("this kernel lacks support: %s", refused)
+		s.fact("the steps with connections in the kernel are left out")
 		return nil
 	}
 	if err := st.Await(ctx, "the router to spread the Service's VIPs over every edge", func(ctx context.Context) error {
@@ -274,7 +274,7 @@ func (d *demo) strikeBalancer(ctx context.Context, s *Step, what func(*traffic) 
 	s.figure("slowest_ms", float64(r.Latency.Max.Microseconds())/1000)
 	s.fact("%d open connections, %d broken", len(held)*heldConnections, broken)
 	if broken > 0 {
-		s.wrong("%d of %d connections broke, none may", broken, len(held)*heldConnections)
+		s.wrong("%d of %d connections broke, want none", broken, len(held)*heldConnections)
 	}
 	return nil
 }
@@ -296,7 +296,7 @@ func (d *demo) killBalancer(ctx context.Context, s *Step) error {
 			return err
 		}
 		s.figure("withdrawn_ms", s.ms(gone))
-		s.fact("the router took %s out after %.0f ms; the others found the flows of its connections at their backends", vanishing, s.Figures["withdrawn_ms"])
+		s.fact("the router removed %s after %.0f ms; the others found the flows of its connections at their backends", vanishing, s.Figures["withdrawn_ms"])
 		return d.show(ctx, s, "flows", "--machine", "edge-1", "--frontend", "tcp://"+t.flows[0].address().String(), "--limit", "20000")
 	})
 }
@@ -316,7 +316,7 @@ func (d *demo) reviveBalancer(ctx context.Context, s *Step) error {
 			return err
 		}
 		s.figure("routed_ms", s.ms(back))
-		s.fact("the router spreads over %s again after %.1f s", inProse(st.edgeNames()), back.Sub(s.event).Seconds())
+		s.fact("the router spreads connections over %s again after %.1f s", inProse(st.edgeNames()), back.Sub(s.event).Seconds())
 		return nil
 	})
 	return errors.Join(err, d.allIsWell(ctx, s))

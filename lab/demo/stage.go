@@ -74,7 +74,7 @@ func (d *demo) startRouter(ctx context.Context, s *Step) error {
 		return err
 	}
 	st.router = gateway{r}
-	s.fact("BIRD speaks BGP with the edges; BFD gives up one that is silent for %s", bfdInterval*bfdMultiplier)
+	s.fact("BIRD speaks BGP with the edges; BFD ends the session of an edge that is silent for %s", bfdInterval*bfdMultiplier)
 	s.fact("its kernel spreads connections over next hops by addresses and ports (ECMP)")
 	return nil
 }
@@ -152,5 +152,5 @@ func (d *demo) keepLogs(ctx context.Context) {
 		}
 	}
 	d.say("")
-	d.say("    The logs of what ran are in %s.", dir)
+	d.say("    The logs of all processes are in %s.", dir)
 }

@@ -109,7 +109,7 @@ func (st *stage) tellArrivals(s *Step, watch <-chan router.RouteEvent, since tim
 			parts = append(parts, fmt.Sprintf("%s after %.2f s", inProse(st.edgesAt(e.NextHops)), e.When.Sub(since).Seconds()))
 		}
 	}
-	s.fact("the router led %s to %s, since kubectl was started", vip, strings.Join(parts, "; to "))
+	s.fact("the router led %s to %s, since the start of kubectl", vip, strings.Join(parts, "; to "))
 }
 
 // everyRouteAnswers waits until each route's requests are answered at each of its VIPs.
@@ -225,7 +225,7 @@ func (s *Step) spread(t *traffic, all load.Report) error {
 	}
 	s.fact("%d connections spread by the router: %s", all.Connections, strings.Join(parts, ", "))
 	if n := t.misled(); n > 0 {
-		s.wrong("for %d connections the router's kernel does not say where it leads them", n)
+		s.wrong("for %d connections the router's kernel does not report the path", n)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -280,7 +280,7 @@ func (d *demo) shift(ctx context.Context, s *Step, t *traffic, weights map[strin
 	}
 	s.figure("weights_in_force_ms", float64(slowest.Milliseconds()))
 	s.figure("kubectl_ms", float64(took.Milliseconds()))
-	s.fact("weights %s -> %s: answers follow them about %d ms after the API was told (kubectl took %d ms in all)",
+	s.fact("weights %s -> %s: answers follow about %d ms after the API accepted them (kubectl took %d ms in all)",
 		inWords(old), inWords(weights), slowest.Milliseconds(), took.Milliseconds())
 	return nil
 }
@@ -334,12 +334,12 @@ func (d *demo) killPlane(ctx context.Context, s *Step) error {
 		return err
 	}
 	if st.plane.Answers(ctx) == nil {
-		s.wrong("something still answers at the plane's console")
+		s.wrong("a process still answers at the plane's console")
 	}
 	r := t.report()
 	s.count(r)
 	s.why(r)
-	s.fact("the edges go on without a plane: %s requests since it was killed", thousands(len(t.since(s.event, nil))))
+	s.fact("the edges serve without a plane: %s requests since it was killed", thousands(len(t.since(s.event, nil))))
 	return nil
 }
 
@@ -363,7 +363,7 @@ func (d *demo) restartPlane(ctx context.Context, s *Step) error {
 		return err
 	}
 	s.figure("edges_back_s", d.Now().Sub(s.event).Seconds())
-	s.fact("ready after %.1f s with its state kept; the edges were back after %.1f s, without new tokens", s.Figures["plane_ready_s"], s.Figures["edges_back_s"])
+	s.fact("ready after %.1f s with its state; the edges reconnected after %.1f s, without new tokens", s.Figures["plane_ready_s"], s.Figures["edges_back_s"])
 	for _, object := range []string{"ingressroutes.contour.heptio.com/news-yahoo-co-jp", "httproutes.gateway.networking.k8s.io/news", "service/" + newsOS1} {
 		if _, err := st.plane.Kubectl(ctx, "", "-n", "news-team", "get", object, "-o", "name"); err != nil {
 			s.wrong("the plane lost %s: %v", object, err)

@@ -82,7 +82,7 @@ func (l lane) draw(p *picture) {
 		p.text(x+15, y, "dim small", "%s", class)
 		x += 30 + 7*float64(len(class))
 	}
-	p.text(pictureWidth-28, y, "dim small end", "%s requests a second; dashed: it happens", thousands(steadyRate*len(l.steps[0].traffic.flows)))
+	p.text(pictureWidth-28, y, "dim small end", "%s requests a second; dashed: the event", thousands(steadyRate*len(l.steps[0].traffic.flows)))
 }
 
 // short is the title of a step for the picture.
@@ -115,9 +115,9 @@ func (s Step) caption() string {
 	case f["plane_ready_s"] > 0:
 		return fmt.Sprintf("ready in %.1f s, then the weights shift", f["plane_ready_s"])
 	case f["weights_in_force_ms"] > 0:
-		return fmt.Sprintf("in force %.0f ms after the API was told", f["weights_in_force_ms"])
+		return fmt.Sprintf("in force %.0f ms after the API accepted it", f["weights_in_force_ms"])
 	case strings.HasPrefix(s.Title, "Kill the"):
-		return "the edges go on by what they hold"
+		return "the edges serve from their stored state"
 	}
 	return ""
 }
@@ -125,7 +125,7 @@ func (s Step) caption() string {
 // losses says where requests were lost, of a step in which they may be.
 func (s Step) losses() string {
 	f := s.Figures
-	moved := fmt.Sprintf("%.0f on moved ways", f["failed_moved"])
+	moved := fmt.Sprintf("%.0f on moved paths", f["failed_moved"])
 	switch {
 	case f["held"] > 0:
 		return fmt.Sprintf("%.0f of %.0f open connections broken", f["broken"], f["held"])

@@ -131,7 +131,7 @@ func (t *traffic) trace(ctx context.Context) error {
 // is when the router was seen to have followed.
 func (s *Step) reckon(ctx context.Context, t *traffic, struck string, until time.Time) error {
 	if err := t.trace(ctx); err != nil {
-		return fmt.Errorf("ask whose the lost connections were: %w", err)
+		return fmt.Errorf("find the edges of the lost connections: %w", err)
 	}
 	s.judge(t.st, t.toll(struck, s.event, until), struck)
 	return nil
@@ -160,7 +160,7 @@ func (s *Step) judge(st *stage, t toll, struck string) {
 		fmt.Sprintf("%d of %s on all others", t.stayed, thousands(t.stayed+t.kept)))
 	s.fact("lost: %s", strings.Join(of, ", "))
 	if t.exchanged > 0 {
-		s.fact("lost while the router's kernel exchanged next hops of IPv6, and edges that pass nothing on: %d", t.exchanged)
+		s.fact("lost while the router's kernel replaced next hops of IPv6 (edges forward nothing then): %d", t.exchanged)
 		s.figure("failed_exchanged", float64(t.exchanged))
 		s.excused = t.exchanged
 	}
@@ -172,10 +172,10 @@ func (s *Step) judge(st *stage, t toll, struck string) {
 		s.fact("%s", lost.story(s.event))
 	}
 	if t.stayed > 0 {
-		s.wrong("%d requests were lost on connections whose way did not change, none may", t.stayed)
+		s.wrong("%d requests were lost on connections whose path did not change, want none", t.stayed)
 	}
 	if t.kept == 0 {
-		s.wrong("no connection stayed where it was: nothing was shown")
+		s.wrong("no connection kept its path: nothing was shown")
 	}
 }
 

@@ -51,7 +51,7 @@ func (m *machine) join(ctx context.Context) error {
 	// fl1.ID.SECRET.PIN, as `fairlead token create` prints it.
 	parts := strings.Split(token, ".")
 	if len(parts) != 4 {
-		return errors.New("the token has not four parts")
+		return errors.New("the token does not have four parts")
 	}
 	pin, err := base64.RawURLEncoding.DecodeString(parts[3])
 	if err != nil {

@@ -20,7 +20,7 @@ func (raw) Name() string { return "proto" }
 func (raw) Marshal(v any) ([]byte, error) {
 	b, ok := v.([]byte)
 	if !ok {
-		return nil, fmt.Errorf("%T is not what goes on the wire", v)
+		return nil, fmt.Errorf("%T is no message of the protocol", v)
 	}
 	return b, nil
 }
@@ -28,7 +28,7 @@ func (raw) Marshal(v any) ([]byte, error) {
 func (raw) Unmarshal(data []byte, v any) error {
 	to, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("%T cannot take what comes over the wire", v)
+		return fmt.Errorf("%T cannot receive messages of the protocol", v)
 	}
 	*to = append((*to)[:0], data...)
 	return nil

@@ -189,7 +189,7 @@ func (b *Bench) run(c Case, first uint32, harness bool) (time.Duration, error) {
 	}
 	// A signal interrupts a run, which then begins anew: more than all may be sent, but none otherwise.
 	if course.Sent < packets || course.Other != 0 {
-		return 0, fmt.Errorf("%s: %d of %d packets were sent, %d had another verdict", c.Name, course.Sent, packets, course.Other)
+		return 0, fmt.Errorf("%s: %d of %d packets were sent, %d had another XDP action", c.Name, course.Sent, packets, course.Other)
 	}
 	return took, nil
 }

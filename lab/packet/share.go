@@ -73,7 +73,7 @@ func (b *Bench) Counted(t *lookup.Table, flows int, random *rand.Rand) ([]uint64
 			return nil, fmt.Errorf("run the program: %w", err)
 		}
 		if verdict != xdpTX && verdict != xdpRedirect {
-			return nil, fmt.Errorf("a packet was not sent: verdict %d", verdict)
+			return nil, fmt.Errorf("a packet was not sent: XDP action %d", verdict)
 		}
 	}
 	counts, err := b.begun(len(t.Members()))

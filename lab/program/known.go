@@ -52,7 +52,7 @@ var (
 // withoutRate refuses wrk2, which has the same name and must be told a rate.
 func withoutRate(says string) error {
 	if strings.Contains(says, "--rate") {
-		return errors.New("this is wrk2, which needs a rate; wrk is wanted, which asks as fast as it can")
+		return errors.New("this is wrk2, which needs a rate; the benchmark needs wrk, which sends as fast as it can")
 	}
 	return nil
 }
@@ -76,7 +76,7 @@ func StreamModule(says string) (string, error) {
 		case "--with-stream=dynamic":
 			dir := nginxModules.FindStringSubmatch(says)
 			if dir == nil {
-				return "", errors.New(lacks + "it does not say where its modules are")
+				return "", errors.New(lacks + "its path of modules is unknown")
 			}
 			module := filepath.Join(dir[1], "ngx_stream_module.so")
 			if _, err := os.Stat(module); err != nil {

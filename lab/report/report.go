@@ -78,14 +78,14 @@ func (f *Frame) marshal(ctx context.Context, results any) ([]byte, error) {
 	}
 	fields := map[string]any{}
 	if err := json.Unmarshal(raw, &fields); err != nil {
-		return nil, fmt.Errorf("results are no JSON object: %w", err)
+		return nil, fmt.Errorf("results are not a JSON object: %w", err)
 	}
 	for name, value := range map[string]any{
 		"name": f.Name, "when": f.When.UTC().Format(time.RFC3339), "took_s": f.now().Sub(f.When).Seconds(),
 		"machine": ThisMachine(), "load_before": f.load, "load_after": loadAverages(), "commit": commit(ctx),
 	} {
 		if _, taken := fields[name]; taken {
-			return nil, fmt.Errorf("results have a field %q, which is the frame's", name)
+			return nil, fmt.Errorf("results have a field %q, which the report itself uses", name)
 		}
 		fields[name] = value
 	}
