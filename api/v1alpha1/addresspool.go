@@ -160,8 +160,8 @@ type PathAttributes struct {
 	Prepend int32 `json:"prepend,omitempty"`
 }
 
-// AddressPoolStatus is what the plane has given away. It is written before an
-// address is used anywhere, and only over the version that the plane read: an
+// AddressPoolStatus records the assigned addresses. The plane writes it before an
+// address is used anywhere, and only over the version that it read: so an
 // address cannot have two owners.
 type AddressPoolStatus struct {
 	// Assigned is how many addresses have an owner.

@@ -47,7 +47,7 @@ type ClientPolicySpec struct {
 	TargetRefs []gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:"targetRefs"`
 
 	// TrustedHops is how many proxies in front of ours append to X-Forwarded-For: the
-	// client's address is the one that the first of them saw. 0 trusts nobody's word. Left
+	// client's address is the one that the first of them saw. 0 trusts no proxy. Left
 	// out, the machine's own setting holds.
 	// +optional
 	// +kubebuilder:validation:Minimum=0

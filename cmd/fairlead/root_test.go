@@ -37,7 +37,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"up --on-stop never", "fairlead up", "want leave or drain"},
 		{"up --drain-time -5s", "fairlead up", "--drain-time -5s"},
 		{"up --envoy-threads -1", "fairlead up", "--envoy-threads -1"},
-		{"agent --plane 192.0.2.1:7443 --envoy-user no-such-account", "fairlead agent", "--envoy-user: \"no-such-account\" is no account"},
+		{"agent --plane 192.0.2.1:7443 --envoy-user no-such-account", "fairlead agent", "--envoy-user: \"no-such-account\" is not an account"},
 		{"up --envoy-memory 1Mi", "fairlead up", "64Mi or more"},
 		{"up --envoy-memory much", "fairlead up", "--envoy-memory \"much\""},
 		{"up --envoy-connections -1", "fairlead up", "--envoy-connections -1"},
