@@ -69,7 +69,7 @@ func TestJudge(t *testing.T) {
 		want string
 	}{
 		{toll{struck: 9, moved: 9, kept: 1}, ""},
-		{toll{stayed: 1, kept: 99}, "1 requests were lost on connections whose way did not change"},
+		{toll{stayed: 1, kept: 99}, "1 requests were lost on connections whose path did not change"},
 		{toll{struck: 9}, "nothing was shown"},
 	} {
 		s := &Step{Figures: map[string]float64{}}

@@ -50,9 +50,9 @@ func TestWrite(t *testing.T) {
 
 func TestResultsThatCannotBeWritten(t *testing.T) {
 	for says, results := range map[string]any{
-		`"commit"`:  map[string]any{"commit": "mine"},
-		"no JSON":   []int{1},
-		"json: uns": map[string]any{"x": func() {}},
+		`"commit"`:   map[string]any{"commit": "mine"},
+		"not a JSON": []int{1},
+		"json: uns":  map[string]any{"x": func() {}},
 	} {
 		dir := t.TempDir()
 		if _, err := Begin("x", time.Now).Write(t.Context(), dir, results); err == nil || !strings.Contains(err.Error(), says) {

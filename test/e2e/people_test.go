@@ -250,7 +250,7 @@ func TestSupportBundleHoldsNoSecret(t *testing.T) {
 		t.Fatalf("support-bundle ended with %d: %s%s", status, out, errs)
 	}
 	// The plane's machine has no agent; the bundle says so and has the rest.
-	if wrong := wantText(errs, "not there: agent/healthz.txt: "); wrong != "" {
+	if wrong := wantText(errs, "missing: agent/healthz.txt: "); wrong != "" {
 		t.Error(wrong)
 	}
 	files := readBundle(t, file)

@@ -156,7 +156,7 @@ func TestGenericWhereTheDriverCannot(t *testing.T) {
 		must(t, err)
 		return on
 	}
-	if o := d.Observed()[0]; xdpAt(t, "br.0") != nl.XDP_ATTACHED_SKB || o.State != model.FrontendBalanced || !strings.Contains(o.Message, "br.0 runs no XDP programs") {
+	if o := d.Observed()[0]; xdpAt(t, "br.0") != nl.XDP_ATTACHED_SKB || o.State != model.FrontendBalanced || !strings.Contains(o.Message, "the driver of br.0 does not support XDP") {
 		t.Errorf("attached by %d, %+v", xdpAt(t, "br.0"), o)
 	}
 	if gro() {

@@ -49,7 +49,7 @@ func TestModes(t *testing.T) {
 			"a machine takes nothing out",
 			model.Frontend{},
 			[]model.FrontendBackend{on("10.0.0.1:80", "m2")},
-			func(s *environment) { s.decaps = func(*model.Node) bool { return false } }, model.ModeNAT, 1, "m2 takes nothing out", "nat",
+			func(s *environment) { s.decaps = func(*model.Node) bool { return false } }, model.ModeNAT, 1, "m2 does not decapsulate", "nat",
 		},
 		{
 			"the way back is closed",
