@@ -86,9 +86,9 @@ func New(c Config) (*Agent, error) {
 	return a, nil
 }
 
-// Run serves the machine until ctx is done; it may be called once. An error says
-// what cannot be mended by waiting: a directory in use, or a first start without a
-// way to join. With a remembered state it goes on without a plane instead.
+// Run serves the machine until ctx is done; it may be called once. It returns an error
+// only if waiting does not help: a directory in use, or a first start without a way to
+// join. With a stored state it continues without a plane instead.
 func (a *Agent) Run(ctx context.Context) error {
 	c := a.config
 	for _, dir := range []string{c.DataDir, filepath.Dir(a.membership.path), c.RunDir} {

@@ -11,14 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Config of an Agent. What is not called optional and has no default is required.
+// Config of an Agent. Fields that are not called optional and have no default are
+// required.
 type Config struct {
 	Name    string      // of the machine
 	Planes  []string    // host:port of the planes' agent endpoints
 	Token   TokenSource // used only when there is no valid identity; optional
 	Account *Account    // the same, instead of a token: this agent runs in a pod; optional
 	Role    string      // that the machine is to have, for which a token must be; optional
-	DataDir string      // identity and remembered state
+	DataDir string      // identity and stored state
 	RunDir  string      // sockets and secrets; should be a tmpfs
 	// Addresses are those by which other machines reach this one. With an error, it returns
 	// those that were known last.

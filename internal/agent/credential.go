@@ -16,8 +16,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Account is how an agent in a pod joins: with the token that its cluster gives to the
-// pod's service account, at the plane whose authority the cluster has published.
+// Account lets an agent in a pod join: with the token that its cluster gives to the pod's
+// service account, at the plane whose authority the cluster has published.
 type Account struct {
 	TokenFile     string // read for each try: the cluster renews it
 	AuthorityFile string // certificates, PEM
@@ -160,11 +160,12 @@ func (j Joiner) present(ctx context.Context) (credential, error) {
 	return parseToken(text)
 }
 
-// TokenSource gives the token to join with, as it was printed, or ErrNoToken. It is asked each
-// time that one is needed. nil: this machine was given none.
+// TokenSource returns the token to join with, as printed, or ErrNoToken. It is called each
+// time that a token is needed. nil: this machine has no token.
 type TokenSource func(context.Context) (string, error)
 
-// TokenFile has the token that the file holds then. A file that is away is an fs.ErrNotExist.
+// TokenFile returns the token that the file contains at the time of the call. A missing file
+// is an fs.ErrNotExist.
 func TokenFile(path string) TokenSource {
 	return func(context.Context) (string, error) {
 		text, err := os.ReadFile(path)

@@ -31,10 +31,10 @@ type RequestCounter interface {
 	Groups(ctx context.Context) ([]model.GroupFigures, error)
 }
 
-// Witness is a Proxy that tells what it uses of what it has accepted.
+// Witness is a Proxy that reports which of the accepted resources it uses.
 type Witness interface {
-	// Listeners are those that take connections, and what those wait for that do not yet,
-	// or not in their newest version.
+	// Listeners returns the listeners that accept connections, and the prerequisites of
+	// those that do not yet, or not in their newest version.
 	Listeners(ctx context.Context) (serving map[string]struct{}, warming map[string][]string, err error)
 	// Routes are the versions of the named route configurations that requests find.
 	Routes(ctx context.Context, names []string) (map[string]string, error)
@@ -111,27 +111,27 @@ type Segment interface {
 	Status() []model.VIPObserved
 }
 
-// Loopback holds the VIPs that are advertised, so that the machine's sockets take what
-// is sent to them. Set replaces what it holds, and leaves those of keep as they are;
-// what is wrong with one address does not keep the others out. Refused are those that
-// the last Set could not hold, with the reason.
+// Loopback holds the advertised VIPs, so that the machine's sockets receive packets to
+// them. Set replaces the held addresses, and leaves those of keep unchanged; an error of
+// one address does not affect the others. Refused are the addresses that the last Set
+// could not hold, with the reason.
 type Loopback interface {
 	Set(want []netip.Addr, keep ...netip.Addr) error
 	Refused() map[netip.Addr]error
 }
 
-// Network is what makes a machine's VIPs reachable. A nil driver does nothing.
+// Network makes a machine's VIPs reachable. A nil driver does nothing.
 type Network struct {
 	Speaker  Speaker
 	Segment  Segment
 	Loopback Loopback
-	// Changed gets a token from the drivers when what they see may differ.
+	// Changed gets a token from the drivers when their observations may have changed.
 	Changed chan struct{}
 }
 
-// DataPlane carries frontends out in the kernel. Its methods may be called from any
-// goroutine; only Run and Set should take long, and the agent's reports wait for none. What it has put into the kernel stays when
-// the process ends, for the next one to take over.
+// DataPlane balances frontends in the kernel. Its methods may be called from any goroutine; only Run and Set should
+// take long, and the agent's reports wait for none. Its programs and rules stay in the kernel when the process ends,
+// for the next process to take over.
 type DataPlane interface {
 	// Run keeps the kernel as the last Set said, also when links, routes and neighbours
 	// change, until ctx is done. An error means that it can never run.
@@ -178,11 +178,11 @@ type Attached interface {
 	Interfaces() []model.InterfaceObserved
 }
 
-// Balancing is what balances flows at a machine. Without data planes it does nothing.
+// Balancing balances flows at a machine. Without data planes it does nothing.
 type Balancing struct {
 	// Planes that the machine may use, the preferred first.
 	Planes []BalancingPlane
-	// Changed gets a token from the data planes when what they observe may differ.
+	// Changed gets a token from the data planes when their observations may have changed.
 	Changed chan struct{}
 	// Connections counts those that the machine's sockets have at each of some frontends of
 	// TCP; optional.
@@ -214,16 +214,16 @@ type Checker interface {
 	Result(id string) model.CheckResult
 }
 
-// Checking is what checks backends at a machine. Without a Checker nothing is checked.
+// Checking checks backends at a machine. Without a Checker nothing is checked.
 type Checking struct {
 	Checker Checker
 	// Changed gets a token from the checker when its results may differ.
 	Changed chan struct{}
 }
 
-// CheckCounter is a Checker that counts what it does.
+// CheckCounter is a Checker that counts its probes.
 type CheckCounter interface {
-	// Figures are what has ended, by kind; underWay are the probes that have not. It does not
-	// block.
+	// Figures returns the finished probes, by kind; underWay is the number of the others. It
+	// does not block.
 	Figures() (list []model.CheckFigures, underWay int)
 }

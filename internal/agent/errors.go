@@ -2,12 +2,12 @@ package agent
 
 import "errors"
 
-// Errors of joining. They are wrapped with where and what to do.
+// Errors of joining. They are wrapped with the plane's address and the remedy.
 var (
-	// ErrToken: the token cannot be read, or the plane does not take it.
+	// ErrToken: the token cannot be read, or the plane does not accept it.
 	ErrToken = errors.New("join token refused")
-	// ErrPin: who answers is not the plane that the token was made by, or whose authority
-	// the cluster has published.
+	// ErrPin: the server is neither the plane that made the token nor the plane whose
+	// authority the cluster has published.
 	ErrPin = errors.New("the plane's certificate authority is not the one that this machine was given")
 	// ErrName: the token, or the identity on disk, is another machine's.
 	ErrName = errors.New("machine name mismatch")

@@ -26,8 +26,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Identity is who the machine is: its key, its certificate and the authorities that
-// it trusts. It is a value; renewal makes a new one.
+// Identity is the machine's key, its certificate and the authorities that it trusts. It
+// is a value; renewal makes a new one.
 type Identity struct {
 	Machine     string
 	Certificate tls.Certificate // with Leaf
@@ -177,7 +177,7 @@ type Joiner struct {
 	Account *Account
 	// Token is where the token comes from; it is used only when there is no valid identity.
 	Token TokenSource
-	// Role that the machine is to have, empty for whatever the token says.
+	// Role that the machine is to have; empty for the token's role.
 	Role  string
 	tries *tries // nil: nothing is said of how it goes
 }

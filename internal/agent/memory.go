@@ -69,8 +69,8 @@ func openMemory(path string) (*memory, remembered, error) {
 	return m, m.remembered(), err
 }
 
-// Remembers says whether an agent with that data directory was ever sent something by a
-// plane: the next one goes on from it. It does not read what it is.
+// Remembers reports whether that data directory has a stored state, with which the next
+// agent continues. It does not read the state.
 func Remembers(dataDir string) bool {
 	info, err := os.Stat(filepath.Join(dataDir, stateFile))
 	return err == nil && info.Size() > 0

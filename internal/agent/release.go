@@ -50,9 +50,10 @@ func (a *Agent) leaveKernel() {
 	a.kernelStays = true
 }
 
-// KernelStays says, after Run, whether data planes are to be left as they are. The agent was to
-// leave them (DrainOnStop); or it did not know what they have in the kernel; or other machines
-// may still send flows that need it; or the agent ended without a data plane that hangs.
+// KernelStays reports, after Run, whether the kernel state of data planes is to stay. The agent
+// was to leave them (DrainOnStop); or it did not know what they have in the kernel; or other
+// machines may still send flows that need it; or the agent ended without a data plane that
+// hangs.
 func (a *Agent) KernelStays() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Healthz is nil while the agent runs. What it cannot remember is in its Status and
-// metrics: starting it again would not mend a full disk, and would lose what it holds.
+// Healthz is nil while the agent runs. A failure to store the state is in its Status and
+// metrics: a restart would not repair a full disk, and would lose the state in memory.
 func (a *Agent) Healthz(context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -21,7 +21,7 @@ func (a *Agent) Healthz(context.Context) error {
 	return nil
 }
 
-// Readyz is nil while Envoy serves a state, be the plane there or not.
+// Readyz is nil while Envoy serves a state, with or without a plane.
 func (a *Agent) Readyz(context.Context) error {
 	if blocked := a.upstream.unjoined(); blocked != nil && !a.desired.latest().whole {
 		return fmt.Errorf("not joined: %w", blocked)
@@ -38,7 +38,7 @@ type Status struct {
 	Version string `json:"version"`
 	Plane   string `json:"plane,omitempty"` // connected to; empty when to none
 	Trouble string `json:"trouble,omitempty"`
-	// Forgetting says why the state is not remembered; empty while it is.
+	// Forgetting says why the state is not stored; empty while it is.
 	Forgetting string `json:"forgetting,omitempty"`
 	// Withheld says why the proxy waits for a state; empty while it does not, or while there is none.
 	Withheld string            `json:"withheld,omitempty"`
@@ -59,7 +59,7 @@ type Status struct {
 	Interfaces []model.InterfaceObserved `json:"interfaces"`
 }
 
-// Problem is one resource that the proxy does not run as the plane wants it.
+// Problem is one resource that the proxy does not run as the plane requires.
 type Problem struct {
 	Kind    string `json:"kind"` // refused or waiting
 	Type    string `json:"type"`
@@ -67,8 +67,8 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Status is the agent as it is now. A cordoned machine's listeners go on; draining
-// them is the plane's, which takes them out of the machine's view.
+// Status is the agent as it is now. A cordoned machine keeps its listeners; the plane
+// drains them by removing them from the machine's view.
 func (a *Agent) Status() Status {
 	received, applied := a.desired.latest(), a.relay.applied()
 	s := Status{

@@ -22,5 +22,6 @@ func DrainStop(drain time.Duration) time.Duration {
 	return leave + others + vacate + releaseTime
 }
 
-// EndStop is what Run takes after that, beside the proxy, whatever data planes do.
+// EndStop is the time that Run takes after that, without the proxy, whatever data planes
+// do.
 const EndStop = endTime

@@ -138,7 +138,7 @@ func (ca *CA) Good(now time.Time) bool {
 	return !now.Before(ca.cert.NotBefore) && now.Before(ca.cert.NotAfter)
 }
 
-// Trust is that of an authority that is alone.
+// Trust is the trust of a single authority.
 func (ca *CA) Trust() Trust { return trustOf(ca, ca) }
 
 // pinOf names an authority in messages.
@@ -202,8 +202,8 @@ func parseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	return request, nil
 }
 
-// Serving is the certificate that a plane shows, to other planes as a client too. It is made when it is first asked
-// for, and again when two thirds of its life are over or the clock has left it.
+// Serving is the certificate that a plane presents, also as a client of other planes. It is made at the first call,
+// and again when two thirds of its lifetime are over or the clock is outside of it.
 func (ca *CA) Serving() (*tls.Certificate, error) {
 	ca.mu.Lock()
 	defer ca.mu.Unlock()

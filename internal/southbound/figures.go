@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// Patience is how long machines are waited for that were asked for something: longer
-	// than a data plane takes to count at most.
+	// Patience is how long a request waits for answers of machines: longer than any data
+	// plane takes to count.
 	Patience = 2500 * time.Millisecond
 	// maxFigures is of how many groups one machine may tell.
 	maxFigures = 100_000
@@ -23,7 +23,7 @@ const (
 	maxReasons = 256
 )
 
-// Figures is what one machine has counted.
+// Figures are the counters of one machine.
 type Figures struct {
 	Groups    []model.GroupFigures
 	Frontends []model.FrontendFigures
@@ -31,7 +31,7 @@ type Figures struct {
 	Drops map[string]uint64
 }
 
-// Flows are those of one machine that a question selects.
+// Flows are the flows of one machine that a question selects.
 type Flows struct {
 	Flows []model.Flow
 	// Truncated: there are more.
@@ -47,8 +47,8 @@ type question struct {
 	done   chan struct{}                           // closed when nobody is waited for
 }
 
-// Figures asks every machine that reports what it has counted, and returns the answers
-// that came in time, by machine. Calls side by side are one question each.
+// Figures asks every machine that reports for its counters, and returns the answers that
+// came in time, by machine. Each of several concurrent calls is a question of its own.
 func (s *Server) Figures(ctx context.Context) map[string]Figures {
 	told := map[string]*agentv1.Figures{}
 	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
@@ -177,7 +177,7 @@ func (s *Server) instruct(ctx context.Context, who *session, send func(*agentv1.
 }
 
 // Left tells a machine that all others have noticed that it leaves, by the number that it
-// reports: now, or when it connects again.
+// reports: now, or when it reconnects.
 func (s *Server) Left(machine string, number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -19,7 +19,7 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Identity is who a machine is: what its certificate says.
+// Identity is the identity of a machine in its certificate.
 type Identity struct {
 	Machine string
 	Role    string // what its token was made for; may be empty
@@ -33,7 +33,7 @@ func keyID(spki []byte) KeyID {
 	return KeyID(hex.EncodeToString(sum[:]))
 }
 
-// ErrName is the class of machine names and roles that cannot be.
+// ErrName is the class of invalid machine names and roles.
 var ErrName = errors.New("invalid name")
 
 // A machine's name is a DNS label or several, as Kubernetes names are; a role is one.
@@ -42,8 +42,8 @@ var (
 	roleName    = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`)
 )
 
-// Validate says whether the identity can be put in a certificate. 56 bytes is what
-// X.509 leaves of a common name after the prefix.
+// Validate reports whether a certificate can contain the identity. X.509 leaves 56 bytes
+// of a common name after the prefix.
 func (id Identity) Validate() error {
 	if !machineName.MatchString(id.Machine) || len(agentv1.MachinePrefix)+len(id.Machine) > 64 {
 		return fmt.Errorf("machine %q: %w: want at most 56 lower-case letters, digits, dots and dashes", id.Machine, ErrName)
@@ -73,7 +73,7 @@ func identify(cert *x509.Certificate) (caller, error) {
 	return c, c.Validate()
 }
 
-// RoleOf is what the token of a machine's certificate was made for; empty where it did not say.
+// RoleOf is the role of the token with which a machine joined; empty if the token had none.
 func RoleOf(cert *x509.Certificate) string {
 	if units := cert.Subject.OrganizationalUnit; len(units) > 0 {
 		return units[0]

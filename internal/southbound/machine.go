@@ -15,8 +15,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// MachineState is what the server knows of one machine, from open streams and from
-// those that were. It is a copy, but for Problems and what is of reports, which nobody changes.
+// MachineState is the server's knowledge of one machine, from its open and earlier streams. It
+// is a copy, except for Problems and the contents of reports, which nobody changes.
 type MachineState struct {
 	Name string
 	Role string
@@ -33,8 +33,8 @@ type MachineState struct {
 	// Wanted is the last revision that concerned the machine; Delivered what its
 	// agent has acknowledged on this stream, Applied what its proxy runs.
 	Wanted, Delivered, Applied delta.Revision
-	// Problems are what the agent or its proxy does not run as wanted, sorted. Nobody may
-	// change them.
+	// Problems are the resources that the agent or its proxy does not run as desired,
+	// sorted. Nobody may change them.
 	Problems []Problem
 
 	Proxy        *agentv1.Proxy // nil before the first report
@@ -60,12 +60,12 @@ type MachineState struct {
 	Frontends []model.FrontendObserved // by key
 	Checks    []model.CheckResult      // in the order of the report
 	Ejected   []model.Ejection         // by its proxy, sorted
-	Tunnel    *agentv1.Tunnel          // nil: it takes nothing out of tunnels
+	Tunnel    *agentv1.Tunnel          // nil: it does not decapsulate
 	// TunnelUnknown says that no report has told that yet.
 	TunnelUnknown bool
 }
 
-// Problem is one resource that a machine does not run as the plane wants it.
+// Problem is one resource that a machine does not run as the plane requires.
 type Problem struct {
 	Kind    agentv1.Problem_Kind
 	Type    delta.Type
@@ -140,7 +140,7 @@ func (m *machine) alive(now time.Time, ttl time.Duration) bool {
 	return m.open() || now.Sub(m.seen) <= ttl
 }
 
-// Machine returns what is known of one machine.
+// Machine returns the state of one machine.
 func (s *Server) Machine(name string) (MachineState, bool) {
 	now := s.config.Now()
 	s.mu.Lock()
@@ -320,9 +320,9 @@ func (s *Server) progress(who *session, o outcome) {
 	}
 }
 
-// Sweep notices what time alone changes: machines that are lost, streams whose
-// certificate has expired or was renewed, and machines to forget, which were lost and belong to no
-// view. The owner calls it every second or so.
+// Sweep notices changes that come with time: machines that are lost, streams whose certificate has
+// expired or was renewed, and machines to forget, which were lost and belong to no view. The owner
+// calls it every second or so.
 func (s *Server) Sweep() {
 	now := s.config.Now()
 	var changed []string

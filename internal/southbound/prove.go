@@ -145,7 +145,7 @@ func (s *Server) Provers(a netip.Addr) (machines []string) {
 	return machines
 }
 
-// Prove notes that the address which a machine calls from is the machine's.
+// Prove records that a machine has the address from which it calls.
 func (s *Server) Prove(ctx context.Context, _ *agentv1.ProveRequest) (*agentv1.ProveResponse, error) {
 	c, err := s.verifier.caller(ctx)
 	if err != nil {

@@ -87,14 +87,14 @@ type Config struct {
 	// Expected says whether a machine has an address, from memory alone: connections from there do not stand in
 	// line with strangers'. A plane that has just begun knows nothing else of where machines call from. Nil: none has.
 	Expected func(address netip.Addr) bool
-	// Succeeded takes the word of another plane that it leads, and refuses with an error if that cannot be. Nil: no
-	// plane's word is taken.
+	// Succeeded accepts the message of another plane that it leads, or returns an error if it cannot lead. Nil: no
+	// such message is accepted.
 	Succeeded func(Successor) error
 	// Endpoints are where this plane is reached, host:port, in both families where it can be. Nil: nowhere.
 	Endpoints func() []string
-	// TTL is after how long without a report a machine is lost. Default 15 s.
+	// TTL is the time without a report after which a machine is lost. Default 15 s.
 	TTL time.Duration
-	// MaxMachines bounds the machines that are remembered. Default 4,096.
+	// MaxMachines limits the machines in memory. Default 4,096.
 	MaxMachines int
 	// MaxStrangers bounds connections without a client certificate. Default 64.
 	MaxStrangers int
@@ -213,8 +213,8 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 }
 
-// Serve serves on a listener, which it closes, until ctx is done. It returns nil
-// then, and why it could not go on otherwise.
+// Serve serves on a listener, which it closes, until ctx is done. It returns nil then,
+// and otherwise the error that ended it.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	g := grpc.NewServer(s.Options()...)
 	s.Register(g)
@@ -226,7 +226,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// StepDown ends every stream, telling the agents where the leader is, and forgets what they have proven.
+// StepDown ends every stream, tells the agents the leader's address, and forgets their proven addresses.
 // It is called when leadership is lost.
 func (s *Server) StepDown() {
 	err := s.standby()

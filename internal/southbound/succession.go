@@ -24,7 +24,8 @@ type Successor struct {
 	Identity, Console string
 }
 
-// ErrKeepsOn is why a plane does not follow a successor: it renews its Lease, or leads in a larger epoch.
+// ErrKeepsOn is the reason why a plane does not follow a successor: it renews its Lease, or leads in a
+// larger epoch.
 var ErrKeepsOn = errors.New("this plane leads")
 
 // Follow implements agentv1.SuccessionServer, for planes of this authority.
@@ -62,7 +63,8 @@ func (v verifier) plane(ctx context.Context) error {
 	return nil
 }
 
-// Succeed tells the plane at an address who leads. ErrKeepsOn is its answer if it does.
+// Succeed tells the plane at an address that this plane leads. It returns ErrKeepsOn if
+// that plane leads itself.
 func Succeed(ctx context.Context, address string, authority Authority, now func() time.Time, by Successor) error {
 	config := &tls.Config{
 		MinVersion: tls.VersionTLS13, ServerName: agentv1.ServerName, RootCAs: authority.Trust().Pool, Time: now,

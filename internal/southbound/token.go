@@ -21,13 +21,13 @@ const tokenForm = "fl1"
 // tokens wraps it with which of these it is.
 var ErrToken = errors.New("token refused")
 
-// ErrAway is the class of tokens of which nobody can say now whether they are good.
+// ErrAway is the class of tokens that cannot be verified at the moment.
 var ErrAway = errors.New("the token cannot be looked up")
 
 // Token lets one machine join once. Formatted or logged it shows its ID only.
 type Token struct {
-	// ID finds what is stored of the token. It is no secret, and fit for the name of
-	// a Kubernetes resource.
+	// ID identifies the stored token. It is no secret, and valid as the name of a Kubernetes
+	// resource.
 	ID     string
 	secret string
 }
@@ -37,8 +37,8 @@ var (
 	tokenSecret = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
 )
 
-// NewToken draws a token from a source of randomness: 256 bits, so that a plain
-// hash of it can be stored.
+// NewToken generates a token from a source of randomness: 256 bits, so that a plain hash
+// of it can be stored.
 func NewToken(random io.Reader) (Token, error) {
 	var bits [6 + 32]byte
 	if _, err := io.ReadFull(random, bits[:]); err != nil {
@@ -65,8 +65,8 @@ func ParseToken(s string) (Token, error) {
 	return Token{ID: parts[0], secret: parts[1]}, nil
 }
 
-// Print gives the form for people, with the pin of the authority that the agent is
-// to trust. This and Reveal are the only ways to the secret.
+// Print returns the printed form, with the pin of the authority that the agent is to
+// trust. Only Print and Reveal return the secret.
 func (t Token) Print(pin string) string {
 	return tokenForm + "." + t.Reveal() + "." + pin
 }

@@ -29,7 +29,8 @@ var (
 	errRenewed = status.Error(codes.Aborted, "this certificate was renewed: reconnect with the newer one")
 )
 
-// Trust is what comes with a certificate, as of one moment. Nobody may change it.
+// Trust is the list of authorities that is sent with a certificate, at one moment. Nobody
+// may change it.
 type Trust struct {
 	Roots []byte         // certificates of the authorities to trust, PEM
 	Pool  *x509.CertPool // the same
@@ -132,7 +133,8 @@ func (a *Authorities) Roots() []byte { return a.Trust().Roots }
 // Pin names the authority by which planes are known. A printed token carries it.
 func (a *Authorities) Pin() string { return a.present().Pin() }
 
-// Next names the authority that is to take its place; empty while no rotation is under way.
+// Next is the pin of the authority that is to replace it; empty while no rotation is under
+// way.
 func (a *Authorities) Next() string {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
@@ -171,8 +173,8 @@ func (a *Authorities) present() *CA {
 	return a.shown
 }
 
-// TrustChanged is called when the authority's Trust is another. Streams whose certificate is good
-// no more end, and machines are told what comes with a certificate now.
+// TrustChanged is called when the authority's Trust has changed. Streams whose certificate is no
+// longer valid end, and machines receive the new Trust.
 func (s *Server) TrustChanged() {
 	trust := s.config.Authority.Trust()
 	s.mu.Lock()

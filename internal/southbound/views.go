@@ -14,8 +14,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// ViewID names a view: what a group of machines is served alike. The empty one is
-// no view.
+// ViewID names a view: the resources that a group of machines shares. The empty ID is no
+// view.
 type ViewID string
 
 const checkpointType delta.Type = agentv1.CheckpointType
@@ -31,8 +31,8 @@ const maxWaiting = 256
 type Update struct {
 	Shared  map[ViewID][]delta.Change
 	Machine map[string][]delta.Change
-	// Placement puts machines on views; only changed ones are named. A machine
-	// without a view is sent nothing at all, and keeps what it has.
+	// Placement puts machines on views; only changed ones are named. A machine without a
+	// view is sent nothing, and keeps its resources.
 	Placement map[string]ViewID
 }
 
@@ -142,8 +142,8 @@ func (m *machineView) mark(rev delta.Revision, checkpoint *delta.Resource) {
 	}
 }
 
-// Reached takes what a machine runs and returns the oldest revision that concerned it and
-// that it had not reached before; false: there is none.
+// Reached records the revision that a machine runs and returns the oldest revision that
+// concerned it and that it had not reached before; false: there is none.
 func (v *Views) Reached(machine string, applied delta.Revision) (delta.Revision, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

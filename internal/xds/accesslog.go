@@ -52,7 +52,8 @@ var accessFields = map[string]string{
 	"transport_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
 }
 
-// AccessLogFields are the names of what a line of the access log may say, sorted.
+// AccessLogFields are the names of the fields that a line of the access log may have,
+// sorted.
 func AccessLogFields() []string { return slices.Sorted(maps.Keys(accessFields)) }
 
 // standardOutput is the file of lines that a policy asks for where the operators of the

@@ -17,8 +17,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Options are what the operators of the edges choose for every listener. The zero value
-// is an edge that clients reach directly.
+// Options are the settings of the edges' operators for every listener. The zero value is
+// an edge that clients reach directly.
 type Options struct {
 	// IPv4Only binds 0.0.0.0 instead of "::" for machines whose kernel has no IPv6.
 	IPv4Only bool
@@ -32,7 +32,7 @@ type Options struct {
 	// AccessLog is the file that takes one JSON line a request, say /dev/stdout; empty is
 	// none.
 	AccessLog string
-	// MinTLS is the least version of TLS of every host name, whatever it asks for; empty is none.
+	// MinTLS is a lower bound for the TLS version of every host name; empty is none.
 	MinTLS model.TLSVersion
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // Assignments puts health into load assignments where the plane does not know it, or is
-// away. A plane that has just begun does not know it until the machines have reported: what
-// it decided before stays until then.
+// away. A plane that has just started does not know it until the machines have reported:
+// its earlier decision stays until then.
 //
 // An endpoint is, in this order,
 //   - what this machine is sure of, while there is no plane;
@@ -55,13 +55,13 @@ type checkedEndpoint struct {
 	status         corev3.HealthStatus // by the plane
 }
 
-// NewAssignments makes assignments that know nothing. own says what this machine itself found
+// NewAssignments makes assignments that know nothing. own returns this machine's own result
 // of a check.
 func NewAssignments(own func(string) Finding) *Assignments {
 	return &Assignments{own: own, known: map[string]*assignment{}}
 }
 
-// Resolve receives a change of the plane and returns what it is for the proxy.
+// Resolve converts a change of the plane into the change for the proxy.
 func (a *Assignments) Resolve(c delta.Change) delta.Change {
 	if c.Type != agentv1.EndpointType {
 		return c
@@ -104,7 +104,7 @@ func (a *Assignments) Resolve(c delta.Change) delta.Change {
 	return c
 }
 
-// Again are the load assignments that are others than they were, though the plane sent none.
+// Again returns the load assignments that have changed although the plane sent none.
 func (a *Assignments) Again() []delta.Change {
 	var changes []delta.Change
 	for _, name := range slices.Sorted(maps.Keys(a.known)) {

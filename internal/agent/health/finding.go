@@ -9,7 +9,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Finding is what this machine itself found of a check.
+// Finding is this machine's own result of a check.
 type Finding struct {
 	Health model.Health
 	First  bool // as in model.CheckResult
@@ -19,7 +19,7 @@ type Finding struct {
 // sure says that it stands beside what a plane knew.
 func (f Finding) sure() bool { return Decided(f.Health) && !f.First }
 
-// Holds says that it stands whatever the plane said.
+// Holds reports whether the finding outweighs the plane's health.
 func (f Finding) Holds() bool { return f.sure() && f.Alone }
 
 // Decided says that a health is known.

@@ -29,12 +29,12 @@ type frontendRows struct {
 	sent     *delta.Resource
 }
 
-// NewRows makes rows that know nothing. own says what this machine itself found of a check.
+// NewRows makes rows that know nothing. own returns this machine's own result of a check.
 func NewRows(own func(string) Finding) *Rows {
 	return &Rows{own: own, known: map[string]*frontendRows{}}
 }
 
-// Resolve receives a change of the plane and returns what it is for the data planes.
+// Resolve converts a change of the plane into the change for the data planes.
 func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
 	if c.Type != agentv1.FrontendType && c.Type != agentv1.FrontendBackendsType {
 		return []delta.Change{c}, nil
@@ -105,7 +105,7 @@ func (r *Rows) forget(name string, x *frontendRows) {
 	}
 }
 
-// Again are the backends that are others than they were, though the plane sent none.
+// Again returns the backends that have changed although the plane sent none.
 func (r *Rows) Again() []delta.Change {
 	var changes []delta.Change
 	for _, name := range slices.Sorted(maps.Keys(r.known)) {

@@ -33,8 +33,8 @@ type Holder struct {
 	used     bool // by Set or Hold
 }
 
-// New returns a holder that knows what an earlier one left on lo. It changes
-// nothing.
+// New returns a holder that knows the addresses that an earlier holder left on lo. It
+// changes nothing.
 func New(log *slog.Logger) (*Holder, error) { return NewAt(Sysctls, log) }
 
 // NewAt is New where the kernel's settings are to be changed in another directory: in a
@@ -60,13 +60,13 @@ func NewAt(sysctls string, log *slog.Logger) (*Holder, error) {
 	return h, nil
 }
 
-// Set holds exactly want, besides what Hold holds. It may be called again with the
-// same; it repairs what somebody took away. Of what an earlier agent left it removes
-// all that is neither in want nor in keep: keep are addresses that somebody may Hold
-// later, when it has found out whether it should.
+// Set holds exactly want, besides what Hold holds. It may be called again with the same;
+// it adds removed addresses again. It removes each address of an earlier agent that is
+// neither in want nor in keep: keep are addresses that the caller may Hold later, when it
+// knows whether it should.
 //
-// One address that cannot be held does not hinder the others; the error joins what
-// was wrong with each.
+// An address that cannot be held does not affect the others; the error joins the errors
+// of all.
 func (h *Holder) Set(want []netip.Addr, keep ...netip.Addr) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *Holder) Hold(a netip.Addr) error {
 	return nil
 }
 
-// Release undoes Hold, or removes what an earlier agent left. An address that Set
+// Release undoes Hold, or removes an address of an earlier agent. An address that Set
 // holds stays, and one that is not ours is not touched.
 func (h *Holder) Release(a netip.Addr) error {
 	h.mu.Lock()
@@ -126,8 +126,8 @@ func (h *Holder) Release(a netip.Addr) error {
 	return h.release(a)
 }
 
-// Held returns what is held, sorted, with what an earlier agent left and nobody has
-// spoken about yet.
+// Held returns the held addresses, sorted, with the addresses of an earlier agent that
+// neither Set nor Release has named yet.
 func (h *Holder) Held() []netip.Addr {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -139,9 +139,9 @@ func (h *Holder) Held() []netip.Addr {
 	return held
 }
 
-// Close ends the holding. With leave the addresses stay, for the next agent to find, and
-// so they do when nothing was ever asked for: an agent that could not begin, because
-// another runs here, must not take that one's away.
+// Close ends the holding. With leave the addresses stay for the next agent. They also
+// stay if neither Set nor Hold was called: an agent that could not begin, because another
+// one runs here, must not remove that agent's addresses.
 func (h *Holder) Close(leave bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

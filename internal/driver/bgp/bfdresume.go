@@ -12,9 +12,9 @@ import (
 // orphanTime is how long a session that is gone on with waits for a BGP session that has it watched.
 const orphanTime = 20 * time.Second
 
-// Resume goes on with the BFD sessions of the process before this one, so that a peer does not take a restart for a
-// failure. It does so at once: a peer that was not warned waits a few packets only. Call it before Run, and as soon
-// as the process has begun.
+// Resume continues the BFD sessions of the previous process, so that a peer does not treat a restart as a failure.
+// It does so at once: an unwarned peer waits only for a few packets. Call it before Run, as soon as the process has
+// started.
 func (s *Speaker) Resume() {
 	s.resumed = time.Now()
 	s.bfd.resume()

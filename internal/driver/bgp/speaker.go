@@ -23,14 +23,15 @@ import (
 // stopGrace bounds how long Run waits for its sessions to say goodbye.
 const stopGrace = 3 * time.Second
 
-// Config is what a Speaker needs from the one who makes it. All fields are optional.
+// Config configures a Speaker. All fields are optional.
 type Config struct {
 	Log *slog.Logger
 	Now func() time.Time
 	// Changed is called when Sessions may differ from before. It must not block.
 	Changed func()
-	// StateDir is where BFD sessions, and the routers of unnumbered peers, are kept for the process after this one, best a
-	// tmpfs that one process uses at a time; "" keeps none, and peers with BFD take each restart for a failure.
+	// StateDir is where BFD sessions, and the routers of unnumbered peers, are kept for the process after this one,
+	// preferably a tmpfs, which one process uses at a time; with "" nothing is kept, and peers with BFD treat each restart
+	// as a failure.
 	StateDir string
 	// ListenPort is where peers that may connect do so; 0 is that of BGP.
 	ListenPort uint16
@@ -38,9 +39,9 @@ type Config struct {
 	Addresses func() ([]rtdump.Address, error)
 }
 
-// Speaking is what a machine should say, and to whom. Peers have distinct names. A zero router id leaves the choice to
-// the speaker: the machine's lowest global IPv4 address that no prefix covers, else a hash of the machine's name. The
-// choice lasts as long as the Speaker.
+// Speaking is the desired state of a Speaker: the peers and the prefixes to advertise. Peers have distinct names. A
+// zero router id leaves the choice to the speaker: the machine's lowest global IPv4 address that no prefix covers,
+// else a hash of the machine's name. The choice lasts as long as the Speaker.
 type Speaking = model.Speaking
 
 // Advertisement is a prefix to send to every peer whose session carries its family.
@@ -101,8 +102,8 @@ func New(c Config) *Speaker {
 	return s
 }
 
-// Set replaces what is wanted. It does not wait for the network, and may be called before Run and with the same
-// again. The Speaker keeps no reference to the slices.
+// Set replaces the desired state. It does not wait for the network, and may be called before Run and with the
+// same again. The Speaker keeps no reference to the slices.
 func (s *Speaker) Set(w Speaking) {
 	w.Peers = slices.Clone(w.Peers)
 	w.Prefixes = slices.Clone(w.Prefixes)
@@ -313,8 +314,8 @@ func (s *Speaker) step() {
 	s.progress = make(chan struct{})
 }
 
-// Sessions returns how the sessions stand, sorted by peer. Peers that Run has not seen yet are missing, and all are
-// when it has ended.
+// Sessions returns the state of the sessions, sorted by peer. Peers that Run has not seen yet are missing; after
+// Run all are.
 func (s *Speaker) Sessions() []model.Session {
 	s.mu.Lock()
 	peers := make([]*peer, 0, len(s.peers))
@@ -330,8 +331,9 @@ func (s *Speaker) Sessions() []model.Session {
 	return out
 }
 
-// Withdraw takes all prefixes back from all peers and returns once that is sent. It is the same as Set without
-// prefixes, and waiting: a later Set counts again. The error is ctx's, when a peer did not take it in time.
+// Withdraw withdraws all prefixes from all peers and returns once the withdrawals are sent. It equals Set
+// without prefixes, plus waiting: a later Set applies again. It returns ctx's error if a peer did not read the
+// withdrawals in time.
 func (s *Speaker) Withdraw(ctx context.Context) error {
 	s.mu.Lock()
 	s.wanted.Prefixes = nil

@@ -142,7 +142,7 @@ func (o *theirOpen) capability(code packet.BGPCapabilityCode, v []byte) {
 	}
 }
 
-// Serialize is not used: nobody sends on what a peer sent.
+// Serialize is not used: a peer's OPEN is never sent on.
 func (o *theirOpen) Serialize(...*packet.MarshallingOption) ([]byte, error) {
 	return nil, errors.New("a peer's OPEN is not sent on")
 }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hook is where at an interface a program of ours can be.
+// Hook is a point of an interface to which a program can be attached.
 type Hook string
 
 // The hooks.
@@ -31,7 +31,7 @@ const LinkPrefix = "link_"
 
 func (h Hook) pin(device int) string { return LinkPrefix + string(h) + "_" + strconv.Itoa(device) }
 
-// Attachment is a program at an interface.
+// Attachment is a program that is attached to an interface.
 type Attachment struct {
 	Link    link.Link
 	Name    string // of the interface
@@ -39,8 +39,8 @@ type Attachment struct {
 	gro     bool   // the interface merged segments before
 }
 
-// Attacher has an object's programs at interfaces. It is not safe for use by several goroutines at
-// once.
+// Attacher attaches an object's programs to interfaces. It is not safe for use by several
+// goroutines at once.
 type Attacher struct {
 	object   *Object
 	programs map[Hook]*ebpf.Program
@@ -128,7 +128,7 @@ func adopted(h Hook, name string, device int, l link.Link) *Attachment {
 	return at
 }
 
-// Where is the index of the interface that a link is at; 0 if it has gone.
+// Where returns the index of a link's interface; 0 if the interface no longer exists.
 func Where(h Hook, l link.Link) (int, error) {
 	info, err := l.Info()
 	if err != nil {
@@ -147,15 +147,16 @@ func Where(h Hook, l link.Link) (int, error) {
 // At are the interfaces that a hook's program is at, by their indices. The map is the attacher's.
 func (a *Attacher) At(h Hook) map[int]*Attachment { return a.here[h] }
 
-// Failed is why a program is not at an interface as the last Set wanted; nil if all are.
+// Failed returns the reason why a program is not attached to an interface as the last Set
+// required; nil if all are attached.
 func (a *Attacher) Failed(device int) error { return a.failed[device] }
 
 // TakesOver says whether links of another layout wait to run our programs.
 func (a *Attacher) TakesOver() bool { return len(a.older) > 0 }
 
-// Set has the programs at exactly these interfaces, and returns what is wrong. XDP comes last, and
-// goes first when it is at none any more: it puts packets for this machine into tunnels,
-// out of which the others take them.
+// Set attaches the programs to exactly these interfaces, and returns the errors. It attaches XDP
+// last, and detaches it first: XDP puts packets for this machine into tunnels, out of which the
+// others take them.
 func (a *Attacher) Set(want map[Hook][]Device) (errs []error) {
 	a.failed = map[int]error{}
 	order := []Hook{Ingress, Egress, XDP}
@@ -280,7 +281,8 @@ func (a *Attacher) detach(h Hook, index int, at *Attachment) error {
 	return nil
 }
 
-// Close lets go of the links; with leave they stay where they are. XDP goes first, as always.
+// Close releases the links; with leave the programs stay attached. XDP is detached first, as
+// always.
 func (a *Attacher) Close(leave bool) error {
 	var errs []error
 	for _, h := range []Hook{XDP, Egress, Ingress} {
@@ -295,7 +297,7 @@ func (a *Attacher) Close(leave bool) error {
 	return errors.Join(errs...)
 }
 
-// Generic names the interfaces whose drivers run no XDP programs.
+// Generic names the interfaces whose drivers do not support XDP.
 func (a *Attacher) Generic() []string {
 	var names []string
 	for _, at := range a.here[XDP] {

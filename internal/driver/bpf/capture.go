@@ -21,7 +21,7 @@ type Captured struct {
 	Data      []byte // the beginning of the frame
 }
 
-// CheckReasons says which of the names is none of a reason.
+// CheckReasons returns an error that names the first unknown reason.
 func CheckReasons(names []string) error {
 	for _, r := range names {
 		if !slices.Contains(reasons[1:], r) {
@@ -32,7 +32,7 @@ func CheckReasons(names []string) error {
 }
 
 // Captures calls f for each packet that is dropped for one of the reasons, or for any if none are
-// named, until ctx is done; then the reader is closed. Of very many some are left out.
+// named, until ctx is done; then the reader is closed. At a high rate some packets are left out.
 func Captures(ctx context.Context, reader *ringbuf.Reader, of []string, f func(Captured)) error {
 	// Only this ends a Read that waits: a deadline would be taken note of by the next one.
 	stop := context.AfterFunc(ctx, func() { _ = reader.Close() })

@@ -23,7 +23,7 @@ const (
 	setMergeSegments = 0x2c // ETHTOOL_SGRO
 )
 
-// SetGRO sets whether an interface merges segments that arrive, and returns what was set.
+// SetGRO turns GRO of an interface on or off, and returns the previous setting.
 func SetGRO(name string, on bool) (was bool, err error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -18,7 +18,7 @@ type Feature struct {
 	Probe func() error
 }
 
-// HaveTCX is the probe of the hooks of tcx. It asks what is attached to the loopback, and changes nothing.
+// HaveTCX probes for the hooks of tcx. It queries the attachments of the loopback, and changes nothing.
 func HaveTCX() error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -31,9 +31,8 @@ func HaveTCX() error {
 	return err
 }
 
-// Probe returns nil, or what the kernel lacks of the features. instead says what to do then.
-// Features are to be in the order in which the kernel got them, so that the first that is missing
-// says least about the rest and the last says enough.
+// Probe returns nil, or an error that names the first feature that the kernel lacks, and instead
+// as the remedy. Features must be in the order in which the kernel got them.
 func Probe(features []Feature, instead string) error {
 	var missing []string
 	for _, f := range features {

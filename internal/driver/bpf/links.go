@@ -63,8 +63,8 @@ func linkAddresses(l netlink.Link, all []netlink.Link) []uint64 {
 	return addresses
 }
 
-// WriteLinks writes to the map links at which link addresses frames are for this machine. Where
-// there are more than programs have room for, or an interface has none, all are.
+// WriteLinks writes the link addresses of this machine to the map links. If there are more than
+// programs have room for, or an interface has none, frames to all link addresses count as ours.
 func WriteLinks(m *ebpf.Map, found []Device) error {
 	var all []uint64
 	for _, dev := range found {

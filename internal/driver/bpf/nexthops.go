@@ -11,7 +11,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// NextHops keeps the map next_hops as routes and neighbours are. Index 0 is never given out:
+// NextHops updates the map next_hops from routes and neighbours. Index 0 is never given out:
 // programs that have it ask the kernel for each packet. It is not safe for use by several
 // goroutines at once.
 type NextHops struct {
@@ -123,10 +123,10 @@ func (n *NextHops) forget(to netip.Addr, h *nextHop) {
 	n.indices.Release(h.index)
 }
 
-// EndBatch ends a batch of calls: what was read of the network is old from now on.
+// EndBatch ends a batch of calls: the next call reads the network again.
 func (n *NextHops) EndBatch() { n.network = nil }
 
-// Refresh looks at every path anew. With ask, neighbours are asked whether they still have their link addresses.
+// Refresh resolves every path again. With ask, it asks neighbours to confirm their link addresses.
 func (n *NextHops) Refresh(ask bool) error {
 	n.network = nil
 	defer n.EndBatch()
@@ -189,7 +189,7 @@ func (p Path) value() libNextHop {
 	return v
 }
 
-// Path is how the kernel sends to an address now, also to one that nobody holds.
+// Path returns how the kernel sends to an address now, even if the address is not held.
 func (n *NextHops) Path(to netip.Addr) Path {
 	if h := n.by[to]; h != nil && h.path != (Path{}) {
 		return h.path
@@ -220,7 +220,7 @@ func (n *NextHops) Has(to netip.Addr, index uint32) bool {
 	return index != 0 && n.by[to] != nil && n.by[to].index == index
 }
 
-// Sweep gives up what nobody holds.
+// Sweep releases the entries that are not held.
 func (n *NextHops) Sweep() {
 	for to, h := range n.by {
 		if h.users == 0 {
@@ -229,5 +229,5 @@ func (n *NextHops) Sweep() {
 	}
 }
 
-// Changes is another number when what Path says has changed by Refresh.
+// Changes returns a number that changes when Refresh has changed a result of Path.
 func (n *NextHops) Changes() uint64 { return n.changes }

@@ -28,7 +28,7 @@ const (
 	ArrayPrefix = "array_"
 )
 
-// Spec says what an object consists of. All but Inherited is required.
+// Spec describes an object. All fields but Inherited are required.
 type Spec struct {
 	// File is the compiled object. Its programs are of another build when it differs.
 	File []byte
@@ -37,15 +37,15 @@ type Spec struct {
 	// Entries are how many entries a map has at most; 0 for as many as the object says. Maps
 	// that an earlier agent left keep theirs.
 	Entries func(name string) uint32
-	// Key is the map by whose entries those of all other maps are known. Pinned maps
-	// without it are not used, and at the end it goes first.
+	// Key is the map whose entries identify the entries of all other maps. Without it pinned
+	// maps are not used, and Remove removes it first.
 	Key string
-	// Inherited are maps that say the same whatever the layout: they name addresses and no
-	// indices. Programs of both layouts use them while one replaces the other.
+	// Inherited are maps whose contents do not depend on the layout: they name addresses and
+	// no indices. Programs of both layouts use them while one replaces the other.
 	Inherited []string
 }
 
-// Object is what is loaded: maps, pinned by their names, and programs.
+// Object is the loaded maps, pinned by their names, and programs.
 type Object struct {
 	spec     Spec
 	pins     *Pins
@@ -316,7 +316,7 @@ func (o *Object) unpin(name string) error {
 	return nil
 }
 
-// Close lets go of maps and programs. What is pinned or attached stays.
+// Close releases maps and programs. Pinned and attached ones stay.
 func (o *Object) Close() {
 	for _, p := range o.programs {
 		_ = p.Close()

@@ -22,7 +22,7 @@ const systemPins = "/sys/fs/bpf"
 // LayoutDir is where the pins of this layout are, below the directory of pins.
 func LayoutDir(dir string) string { return filepath.Join(dir, "v"+strconv.Itoa(Layout)) }
 
-// Left says whether an earlier agent left a map. It changes nothing.
+// Left reports whether an earlier agent left a map. It changes nothing.
 func Left(dir, name string) (bool, error) {
 	pins := LayoutDir(dir)
 	on, err := onBPF(pins)

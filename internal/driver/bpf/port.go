@@ -14,7 +14,8 @@ import (
 	"fairlead.dev/internal/rtdump"
 )
 
-// Port is an interface with what decides whether programs belong to it.
+// Port is an interface with the properties that decide whether programs are attached to
+// it.
 type Port struct {
 	Device
 	encap    string // of its frames, "ether"
@@ -75,10 +76,10 @@ func outward() map[int]bool {
 	return uplinks
 }
 
-// Choose picks the interfaces that programs belong to when nobody names them: those that
-// hold one of the addresses and lead out of the machine. One that has the default route or
-// a tunnel endpoint leads out whatever it is. left are the others that hold an address,
-// with the reason.
+// Choose selects the interfaces to attach programs to if no names are configured: those
+// that hold one of the addresses and lead out of the machine. An interface with the
+// default route or a tunnel endpoint always leads out. left are the other interfaces with
+// an address, each with the reason.
 func Choose(all []Port, addresses, endpoints []netip.Addr) (found []Device, left []model.InterfaceObserved, errs []error) {
 	for _, p := range all {
 		holds := func(list []netip.Addr) bool {
@@ -111,7 +112,8 @@ func noEthernet(p Port) error {
 	return fmt.Errorf("interface %s: %w: it carries no Ethernet frames (%s)", p.Name, errors.ErrUnsupported, p.encap)
 }
 
-// ByName picks the interfaces that somebody named. missing are names that no interface has.
+// ByName selects the interfaces with the configured names. missing are names without an
+// interface.
 func ByName(all []Port, names []string) (found []Device, missing []string, errs []error) {
 	missing = slices.Clone(names)
 	for _, p := range all {

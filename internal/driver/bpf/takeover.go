@@ -65,8 +65,8 @@ func inherit(pins string, inherited []string) error {
 	return nil
 }
 
-// SetAside renames the directory, since it cannot be read, and makes it anew. What is pinned there
-// works on until it is taken over.
+// SetAside renames the unreadable directory and creates it again. The pinned programs continue
+// until they are taken over.
 func (p *Pins) SetAside() error {
 	pins := p.path
 	for i := 1; ; i++ {
@@ -82,8 +82,8 @@ func (p *Pins) SetAside() error {
 	}
 }
 
-// Unreadable says that an error is about what is pinned, and not about this process or the
-// kernel: trying again brings the same.
+// Unreadable reports whether an error is about the pinned objects, and not about this
+// process or the kernel: a retry gives the same error.
 func Unreadable(err error) bool {
 	for _, passing := range []error{errors.ErrUnsupported, unix.ENOMEM, unix.EMFILE, unix.ENFILE, unix.EPERM, unix.EINTR, unix.EAGAIN, unix.EBUSY, unix.ENOBUFS} {
 		if errors.Is(err, passing) {
@@ -161,8 +161,8 @@ func (a *Attacher) move(h Hook, d Device, l link.Link) error {
 	return nil
 }
 
-// DropOthers removes what other layouts left, once nothing of it is used. Where a program could not
-// be attached it may be what still works there, and stays.
+// DropOthers removes the pins of other layouts once none is used. If a program could not be
+// attached, a program of another layout may still work there, and stays.
 func (a *Attacher) DropOthers() {
 	if len(a.others) == 0 || len(a.failed) > 0 {
 		return

@@ -18,7 +18,7 @@ const (
 	FailTimeout     = "timeout"
 	FailUnreachable = "unreachable"
 	FailTLS         = "tls"
-	FailAnswer      = "answer" // it answered something else than what is wanted
+	FailAnswer      = "answer" // the answer is not the expected one
 	FailOther       = "other"
 )
 
@@ -48,7 +48,7 @@ func (p *Prober) count(kind model.CheckKind, how string, took time.Duration) {
 	}
 }
 
-// Figures are what has ended, by kind; underWay are the probes that have not.
+// Figures returns the finished probes, by kind; underWay is the number of the others.
 func (p *Prober) Figures() (list []model.CheckFigures, underWay int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -78,9 +78,9 @@ func New(c Config) *Prober {
 	return &Prober{config: c, wake: make(chan struct{}, 1), checks: map[string]*check{}, figures: map[model.CheckKind]*figures{}}
 }
 
-// Set replaces the checks. Those with an ID that is known go on and keep what they found;
-// one whose Prompt grew is asked at once. New ones are asked at once too, a little apart
-// from each other.
+// Set replaces the checks. Checks with a known ID continue and keep their results; a
+// check whose Prompt grew is probed at once. New checks are probed at once, too, at short
+// intervals.
 func (p *Prober) Set(checks []model.Check) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

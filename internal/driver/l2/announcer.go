@@ -15,13 +15,12 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Config says what an Announcer works with. Machine, Hold, Release and Log are
-// required.
+// Config configures an Announcer. Machine, Hold, Release and Log are required.
 type Config struct {
 	// Machine is this machine's name, as candidates are named.
 	Machine string
 	// Hold makes the machine take packets to a VIP, without the kernel answering ARP or
-	// neighbour discovery for it; Release undoes that, or what an earlier agent left.
+	// neighbour discovery for it; Release undoes that, or the state of an earlier agent.
 	// Both may be called again, and must not call the announcer.
 	Hold, Release func(netip.Addr) error
 	Log           *slog.Logger
@@ -82,7 +81,7 @@ func New(c Config) *Announcer {
 	}
 }
 
-// Set replaces the candidacies. It may be called again with the same.
+// Set replaces the candidacies. It may be called again with the same ones.
 func (a *Announcer) Set(candidacies []Candidacy) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,8 +97,8 @@ func (a *Announcer) Set(candidacies []Candidacy) {
 	a.poke()
 }
 
-// Status returns what this machine does about each claimed VIP, sorted by address.
-// It is empty before Run.
+// Status returns this machine's state of each VIP of the claims, sorted by address. It is
+// empty before Run.
 func (a *Announcer) Status() []model.VIPObserved {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,8 +10,9 @@ import (
 	"strings"
 )
 
-// Look says why there would be no Envoy: the binary, a path or a name on PATH, cannot be run,
-// and none of this run directory is alive to be adopted. It starts nothing.
+// Look returns the reason if there can be no Envoy: the binary, a path or a name on PATH,
+// cannot be run, and no Envoy of this run directory is alive to be adopted. It starts
+// nothing.
 func Look(binary, runDir string) error {
 	_, err := find(binary)
 	if err != nil && Alive(runDir) {
@@ -20,8 +21,8 @@ func Look(binary, runDir string) error {
 	return err
 }
 
-// Alive says whether an Envoy of this run directory runs. It takes no lock: an agent that is alive
-// may need it at that moment.
+// Alive reports whether an Envoy of this run directory runs. It does not lock: an agent that is
+// alive may need it at that moment.
 func Alive(runDir string) bool {
 	if n := readNote(filepath.Join(runDir, "envoy.json")); n != nil && n.alive() {
 		return true

@@ -30,7 +30,7 @@ const (
 	Stopped  = "stopped"
 )
 
-// StopPolicy says what becomes of Envoy when Run ends.
+// StopPolicy is the treatment of Envoy when Run ends.
 type StopPolicy string
 
 const (
@@ -53,7 +53,8 @@ const (
 	maxVersion = 64 // bytes
 )
 
-// KillAfter is what Envoy gets to end, once its connections have, or its drain time is over.
+// KillAfter is the time that Envoy has to end after its connections have ended or its drain
+// time is over.
 const KillAfter = 5 * time.Second
 
 // Config of a Supervisor.
@@ -65,8 +66,8 @@ type Config struct {
 	// to the directory in which New is called.
 	ADSSocket string
 	NodeID    string // required: the machine's name
-	// User is whom Envoy runs as; it reaches nothing of RunDir but what it needs. One that is adopted
-	// stays what it is.
+	// User is the user that Envoy runs as; it can access only the files of RunDir that it needs. An
+	// adopted Envoy keeps its user.
 	User User
 	// Concurrency is the number of Envoy's threads; 0 is one a processor.
 	Concurrency int
@@ -155,7 +156,7 @@ func (s *Supervisor) set(f func(*model.ProxyStatus)) {
 	}
 }
 
-// Warming names the clusters that Envoy has taken and does not use yet.
+// Warming names the clusters that Envoy has accepted and does not use yet.
 func (s *Supervisor) Warming(ctx context.Context) ([]string, error) {
 	return s.admin.clusters(ctx, warmingClusters)
 }
@@ -165,8 +166,8 @@ func (s *Supervisor) Active(ctx context.Context) ([]string, error) {
 	return s.admin.clusters(ctx, activeClusters)
 }
 
-// Listeners are those that take connections, and what those wait for that do not yet, or not
-// in their newest version.
+// Listeners returns the listeners that accept connections, and the prerequisites of those
+// that do not yet, or not in their newest version.
 func (s *Supervisor) Listeners(ctx context.Context) (serving map[string]struct{}, warming map[string][]string, err error) {
 	return s.admin.listeners(ctx)
 }
@@ -176,7 +177,7 @@ func (s *Supervisor) Routes(ctx context.Context, names []string) (map[string]str
 	return s.admin.routes(ctx, names)
 }
 
-// Replace has the Envoy that runs drained and ended, and another one started.
+// Replace drains and ends the running Envoy, and starts another one.
 func (s *Supervisor) Replace(reason string) {
 	select {
 	case s.replace <- reason:
@@ -184,11 +185,12 @@ func (s *Supervisor) Replace(reason string) {
 	}
 }
 
-// Drain has Envoy end each connection with the answer that is under way, and take new
-// ones as before; false takes it back. An Envoy that is started later does not know.
+// Drain has Envoy close each connection after its current response, and accept new ones
+// as before; false undoes it. It does not apply to an Envoy that is started later.
 func (s *Supervisor) Drain(ctx context.Context, on bool) error { return s.admin.retire(ctx, on) }
 
-// Connections that clients have to Envoy, and how many it has taken since it started.
+// Connections returns the number of clients' connections to Envoy, and the number that it
+// has accepted since it started.
 func (s *Supervisor) Connections(ctx context.Context) (open, taken uint64, err error) {
 	_, open, taken, err = s.admin.figures(ctx)
 	return open, taken, err

@@ -31,7 +31,7 @@ const (
 	lastFree  = 65533
 )
 
-// User is whom Envoy runs as. The zero value is the agent's own user.
+// User is the user that Envoy runs as. The zero value is the agent's own user.
 type User struct{ UID, GID uint32 }
 
 // same says that it is the agent's own: root, where it has numbers, is nobody else.
@@ -53,8 +53,8 @@ var needed = [...]struct {
 	{"CAP_CHOWN", unix.CAP_CHOWN}, {"CAP_KILL", unix.CAP_KILL}, {"CAP_SETGID", unix.CAP_SETGID}, {"CAP_SETUID", unix.CAP_SETUID},
 }
 
-// FindUser reads whom Envoy is to run as: AutoUser, SameUser, an account, UID or UID:GID. why says
-// what AutoUser lacked to find another one than root.
+// FindUser finds the user that Envoy is to run as: AutoUser, SameUser, an account, UID or UID:GID.
+// why is the reason why AutoUser found no other user than root.
 func FindUser(text string) (u User, why string, err error) {
 	if text == SameUser {
 		return User{}, "", nil

@@ -111,7 +111,7 @@ func Write(bootstrap *bootstrapv3.Bootstrap, dir string) (string, error) {
 	return file, nil
 }
 
-// Validate runs envoy --mode validate; the error holds Envoy's own words.
+// Validate runs envoy --mode validate; the error contains Envoy's message.
 func Validate(ctx context.Context, bootstrap *bootstrapv3.Bootstrap, dir string) error {
 	path, err := Find()
 	if err != nil {

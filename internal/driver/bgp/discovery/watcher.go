@@ -15,13 +15,13 @@ var (
 	ErrDown        = errors.New("the interface is down")
 )
 
-// Session is the one that is wanted over a link.
+// Session is the desired session over a link.
 type Session struct {
 	Router netip.Addr // that has it, or had the last one; zero if there was none
 	Up     bool
 }
 
-// Watcher watches links. Its methods may be called concurrently.
+// Watcher watches links for routers. Its methods may be called concurrently.
 type Watcher struct {
 	log     *slog.Logger
 	changed func()
@@ -35,8 +35,8 @@ func New(log *slog.Logger, changed func()) *Watcher {
 	return &Watcher{log: log, changed: changed, links: map[string]*link{}}
 }
 
-// Watch replaces the links that are watched: interfaces by name, and the session over each. Over one that is new,
-// advertisements of this machine begin; over one that is no longer there, they end.
+// Watch replaces the links that are watched: interfaces by name, and the session over each. This machine begins
+// to advertise itself on a new link, and stops on a removed one.
 func (w *Watcher) Watch(wanted map[string]Session) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -58,8 +58,8 @@ func (w *Watcher) Watch(wanted map[string]Session) {
 }
 
 // Routers are the link-local addresses of the routers that are heard on a link, with its zone and sorted. That of the
-// session is among them while the session is up, and after it until it fails to answer. The error says why none can be
-// heard.
+// session is among them while the session is up, and after it until it fails to answer. The error is the reason if
+// none can be heard.
 func (w *Watcher) Routers(name string) ([]netip.Addr, error) {
 	w.mu.Lock()
 	l := w.links[name]
@@ -72,5 +72,5 @@ func (w *Watcher) Routers(name string) ([]netip.Addr, error) {
 	return slices.Clone(l.routers), l.trouble
 }
 
-// Close ends what Watch began. It waits for nothing.
+// Close stops watching. It does not wait.
 func (w *Watcher) Close() { w.Watch(nil) }

@@ -36,9 +36,9 @@ func (t totals) widen(before totals, name string, now uint32) uint64 {
 	return t[name].total
 }
 
-// Figures count what went from clients to backends, as IPVS does. What it counts of a mark
-// stands at the mark's first frontend, since IPVS does not know the others; their flows are
-// their own. It drops without counting, and has no lookup table to see.
+// Figures counts the packets from clients to backends, as IPVS does. The counters of a mark
+// appear at the mark's first frontend, since IPVS does not know the others; each frontend
+// has its own flows. IPVS drops packets without counting them, and has no lookup table.
 func (p *Plane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
 	p.work.Lock()
 	defer p.work.Unlock()

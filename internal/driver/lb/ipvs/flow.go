@@ -87,7 +87,8 @@ func parseEnd(address, port string) (netip.AddrPort, bool) {
 
 const defaultLimit = 1000
 
-// Flows are those of IPVS's connection table. Idle is what is gone of the entry's timeout.
+// Flows returns the entries of IPVS's connection table. Idle is the elapsed part of the
+// entry's timeout.
 func (p *Plane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool, err error) {
 	p.work.Lock()
 	defer p.work.Unlock()

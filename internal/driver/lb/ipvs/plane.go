@@ -19,13 +19,13 @@ import (
 
 // Config of a data plane. The zero value works.
 type Config struct {
-	// StateDir is where the services that are ours are remembered. Without it a process does
-	// not know what an earlier one left.
+	// StateDir is where the list of our services is stored. Without it a process does not know
+	// the services of an earlier process.
 	StateDir string
 	// Sysctls is where the kernel's settings are to be read; default /proc/sys.
 	Sysctls string
 	Log     *slog.Logger
-	// Changed is called when what is observed may differ.
+	// Changed is called when the observed state may have changed.
 	Changed func()
 }
 
@@ -51,8 +51,8 @@ type Plane struct {
 	services map[target]service
 }
 
-// New returns a data plane. It changes nothing, and works without IPVS: Supports then says
-// what is missing, until somebody loads it.
+// New returns a data plane. It changes nothing, and works without IPVS: Supports then
+// names the missing module until the module is loaded.
 func New(c Config) (*Plane, error) {
 	if c.Sysctls == "" {
 		c.Sysctls = "/proc/sys"
@@ -78,7 +78,7 @@ func New(c Config) (*Plane, error) {
 	return &Plane{config: c, memory: m, marker: r}, nil
 }
 
-// Supports is nil if IPVS here can carry the frontend out.
+// Supports returns nil if IPVS of this kernel can balance the frontend.
 func (p *Plane) Supports(f *model.Balanced) error {
 	if err := supports(f.Frontend); err != nil {
 		return err
@@ -324,7 +324,7 @@ func (p *Plane) Observed() []model.FrontendObserved {
 	return slices.SortedFunc(maps.Values(p.observed), func(a, b model.FrontendObserved) int { return a.Compare(b.FrontendKey) })
 }
 
-// Run repairs what somebody else changed in our services, until ctx is done.
+// Run reverts changes of other programs to our services, until ctx is done.
 func (p *Plane) Run(ctx context.Context) error {
 	tick := time.NewTicker(recheck)
 	defer tick.Stop()
@@ -340,7 +340,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 }
 
-// Repair makes the kernel what the last Set said, whatever was done to it since.
+// Repair brings the kernel into the state of the last Set.
 func (p *Plane) Repair() error {
 	p.work.Lock()
 	defer p.work.Unlock()
@@ -350,8 +350,8 @@ func (p *Plane) Repair() error {
 	return p.sync()
 }
 
-// Close ends the balancing. With leave everything stays in the kernel, for the next process
-// to find, and so it does when Set was never called.
+// Close ends the balancing. With leave everything stays in the kernel for the next process.
+// It also stays if Set was never called.
 func (p *Plane) Close(leave bool) error {
 	p.work.Lock()
 	defer p.work.Unlock()

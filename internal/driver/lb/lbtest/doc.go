@@ -18,8 +18,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// DataPlane is what the agent asks of a data plane (internal/agent states it), with what
-// people ask of it and how it ends.
+// DataPlane is a data plane as the agent uses it (internal/agent declares it), with the
+// queries of users and its end.
 type DataPlane interface {
 	Run(ctx context.Context) error
 	Set(b model.Balancing) error
@@ -34,20 +34,20 @@ type DataPlane interface {
 // Subject is a data plane under test.
 type Subject struct {
 	Kind model.DataPlaneKind
-	// New makes one that finds what an earlier one left.
+	// New makes a data plane that finds the state of an earlier one.
 	New func() (DataPlane, error)
 	// Dump is the kernel's state as text, ours and others', without counters.
 	Dump func() (string, error)
-	// Meddle adds something of somebody else's to the kernel that the data plane could
+	// Meddle adds an object of another program to the kernel that the data plane could
 	// mistake for its own.
 	Meddle func() error
-	// Damage takes something of the data plane's away.
+	// Damage removes an object of the data plane.
 	Damage func() error
 	// Watches says that Run may have repaired it before anybody can look.
 	Watches bool
 	// Repair makes Run look at once.
 	Repair func(DataPlane) error
-	// Cannot are the features that it refuses, with words of the reason.
+	// Cannot are the features that it refuses, with a part of the reason.
 	Cannot map[Feature]string
 	// Mode that traffic goes through; empty is chosen by the data plane.
 	Mode model.ForwardMode
@@ -84,7 +84,8 @@ const (
 	DSRIPIP       Feature = "mode DSRIPIP"
 	DSRL2         Feature = "mode DSRL2"
 	OtherPort     Feature = "backends at other ports"
-	// AnyRoute: answers come back through the load balancer whatever the backends' routes.
+	// AnyRoute: answers return through the load balancer, independent of the backends'
+	// routes.
 	AnyRoute Feature = "backends with another route to the client"
 	// StickyDrain: a client with affinity leaves a draining backend.
 	StickyDrain Feature = "affinity that ends with draining"

@@ -11,7 +11,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Kernel is what a Fake changes instead of one. It outlives its Fakes.
+// Kernel stands in for the kernel that a Fake changes. It outlives its Fakes.
 type Kernel struct {
 	mu        sync.Mutex
 	frontends map[model.FrontendKey][]string
@@ -21,7 +21,7 @@ type Kernel struct {
 // NewKernel is a kernel with nothing in it.
 func NewKernel() *Kernel { return &Kernel{frontends: map[model.FrontendKey][]string{}} }
 
-// Dump is what the kernel holds.
+// Dump returns the contents of the kernel.
 func (k *Kernel) Dump() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -55,7 +55,7 @@ type Fake struct {
 	Kind model.DataPlaneKind
 	// Cannot says why a frontend cannot be carried out; nil: it can.
 	Cannot func(*model.Balanced) error
-	// Changed is called when what is observed may differ.
+	// Changed is called when the observed state may have changed.
 	Changed func()
 
 	kernel *Kernel

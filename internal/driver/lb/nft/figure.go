@@ -12,9 +12,9 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Figures count what arrived for frontends, and what went to backends; answers are not
-// counted. Rows are the hash values of a backend, of 65,536. Counters begin anew when a
-// backend comes back.
+// Figures counts the packets that arrived for frontends and those that went to backends,
+// without answers. Rows are the hash values of a backend, of 65,536. Counters begin anew
+// when a backend comes back.
 func (p *Plane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
 	p.mu.Lock()
 	specs := p.shares

@@ -141,7 +141,8 @@ var tcpStates = map[uint8]struct{ state, timeout string }{
 
 const defaultLimit = 1000
 
-// Flows are those of conntrack. Idle is what is gone of the entry's timeout.
+// Flows returns the entries of conntrack. Idle is the elapsed part of the entry's
+// timeout.
 func (p *Plane) Flows(q model.FlowQuery) (flows []model.Flow, truncated bool, err error) {
 	p.mu.Lock()
 	specs := p.shares

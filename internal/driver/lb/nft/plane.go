@@ -22,7 +22,7 @@ type Config struct {
 	// Sysctls is where the kernel's settings are to be read; default /proc/sys.
 	Sysctls string
 	Log     *slog.Logger
-	// Changed is called when what is observed may differ.
+	// Changed is called when the observed state may have changed.
 	Changed func()
 }
 
@@ -46,8 +46,8 @@ type Plane struct {
 	shares   map[model.FrontendKey]spec
 }
 
-// New returns a data plane. It changes nothing: what an earlier process left goes on until
-// Set says otherwise.
+// New returns a data plane. It changes nothing: the rules of an earlier process stay in
+// effect until Set replaces them.
 func New(c Config) (*Plane, error) {
 	if c.Sysctls == "" {
 		c.Sysctls = "/proc/sys"
@@ -65,7 +65,7 @@ func New(c Config) (*Plane, error) {
 	return &Plane{config: c, kernel: k, cuts: map[cutting]bool{}}, nil
 }
 
-// Supports is nil if nftables here can carry the frontend out.
+// Supports returns nil if nftables of this kernel can balance the frontend.
 func (p *Plane) Supports(f *model.Balanced) error {
 	if err := supports(f.Frontend); err != nil {
 		return err
@@ -228,7 +228,7 @@ func (p *Plane) Observed() []model.FrontendObserved {
 	return slices.SortedFunc(maps.Values(p.observed), func(a, b model.FrontendObserved) int { return a.Compare(b.FrontendKey) })
 }
 
-// Run repairs what somebody else changed in our table, until ctx is done.
+// Run reverts changes of other programs to our table, until ctx is done.
 func (p *Plane) Run(ctx context.Context) error {
 	tick := time.NewTicker(recheck)
 	defer tick.Stop()
@@ -244,7 +244,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 }
 
-// Repair makes the kernel what the last Set said, whatever was done to it since.
+// Repair brings the kernel into the state of the last Set.
 func (p *Plane) Repair() error {
 	p.work.Lock()
 	defer p.work.Unlock()
@@ -265,8 +265,8 @@ func (p *Plane) Repair() error {
 	return nil
 }
 
-// Close ends the balancing. With leave everything stays in the kernel, for the next process
-// to find, and so it does when Set was never called.
+// Close ends the balancing. With leave everything stays in the kernel for the next process.
+// It also stays if Set was never called.
 func (p *Plane) Close(leave bool) error {
 	p.work.Lock()
 	defer p.work.Unlock()

@@ -11,8 +11,8 @@ import (
 )
 
 // Capture calls begun once packets are captured, and f for each that is dropped for one of the
-// reasons, or for any if none are named, until ctx is done. Of very many some are left out.
-// One runs at a time; when it returns, the next one may.
+// reasons, or for any if none are named, until ctx is done. At a high rate some packets are
+// left out. One runs at a time; when it returns, the next one may.
 func (d *DataPlane) Capture(ctx context.Context, of []string, begun func(), f func(bpf.Captured)) error {
 	if err := bpf.CheckReasons(of); err != nil {
 		return fmt.Errorf("capture dropped packets: %w", err)

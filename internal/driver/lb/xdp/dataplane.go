@@ -14,8 +14,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Config says what a DataPlane works with. Dir, Addresses or Interfaces, and Log are
-// required.
+// Config configures a DataPlane. Dir, Addresses or Interfaces, and Log are required.
 type Config struct {
 	// Dir is the directory of pins. Where it is on no bpffs, one is mounted.
 	Dir string
@@ -80,8 +79,9 @@ const (
 	grace = 30 * time.Second
 )
 
-// New returns a data plane, and adopts what an earlier agent pinned: it goes on as it is
-// until the first Set. If the kernel cannot, Supports says so and Set fails.
+// New returns a data plane, and adopts the pinned objects of an earlier agent, which stay
+// in effect until the first Set. If the kernel lacks support, Supports says so and Set
+// fails.
 func New(c Config) (*DataPlane, error) {
 	if c.Changed == nil {
 		c.Changed = func() {}
@@ -540,9 +540,9 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// Close ends the data plane. With leave everything stays in the kernel and works on, for
-// the next agent to adopt; else it is removed. It stays, too, where Set was never called:
-// an agent that could not begin must not take away what is balanced.
+// Close ends the data plane. With leave everything stays in the kernel and works, for the
+// next agent to adopt; otherwise it is removed. It also stays if Set was never called: an
+// agent that could not begin must not end the balancing of another one.
 func (d *DataPlane) Close(leave bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -15,9 +15,9 @@ import (
 	"fairlead.dev/internal/driver/bpf"
 )
 
-// Sizes are how many entries maps hold at most. Zero fields take the defaults. Maps that an
-// earlier agent left keep theirs: for others the pins must be removed, and the flows with
-// them.
+// Sizes are the largest numbers of entries of maps. Zero fields have the defaults. Maps of
+// an earlier agent keep their sizes: to change them, the pins must be removed, and the
+// flows with them.
 type Sizes struct {
 	Frontends uint32 // VIPs, too
 	Backends  uint32 // of all lookup tables, and backends that packets may be passed on to

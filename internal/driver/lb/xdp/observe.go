@@ -149,8 +149,8 @@ func newTunnel(found []bpf.Device, errs []error) tunnel {
 	return t
 }
 
-// Interfaces are those that hold an address of the machine, or that were named, sorted, with
-// what the data plane does there.
+// Interfaces returns the interfaces that have an address of the machine, or that were named,
+// sorted, with the data plane's state there.
 func (d *DataPlane) Interfaces() []model.InterfaceObserved {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -55,7 +55,7 @@ func init() {
 	os.Exit(failed)
 }
 
-// Program is what runs, and as whom.
+// Program is a program and the user that it runs as.
 type Program struct {
 	// File is the program, opened with O_PATH. The user needs no path to it.
 	File *os.File
