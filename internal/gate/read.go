@@ -88,7 +88,7 @@ func readRoutes(r *delta.Resource, known map[string]*form) (*routeTable, error) 
 			return nil, unreadable(r, err)
 		}
 		if t.forms[v.GetName()] != nil || v.GetName() == "" {
-			return nil, unreadable(r, fmt.Errorf("virtual host %q is there twice or has no name", v.GetName()))
+			return nil, unreadable(r, fmt.Errorf("virtual host %q is a duplicate or has no name", v.GetName()))
 		}
 		t.order = append(t.order, v.GetName())
 		t.forms[v.GetName()] = &form{raw: raw, hash: hash, domains: v.GetDomains(), clusters: clustersOf(&v)}

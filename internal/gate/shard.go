@@ -349,7 +349,7 @@ func (g *Gate) shardProblems(s *shard) []*agentv1.Problem {
 	return list
 }
 
-const unusedRoutes = "the proxy accepted the routes and does not use them"
+const unusedRoutes = "the proxy accepted the routes but does not use them"
 
 // shows notes under which version Envoy shows what it accepted.
 func (s *shard) shows(c *composition) {

@@ -297,7 +297,7 @@ func (g *Gate) whyWaiting(name string) string {
 	case !g.fed(c):
 		return "the proxy has not answered about the endpoints of cluster " + strconv.Quote(name)
 	default:
-		return "cluster " + strconv.Quote(name) + " is still warming: its secrets have not come"
+		return "cluster " + strconv.Quote(name) + " is still warming: its secrets have not arrived"
 	}
 }
 

@@ -244,7 +244,7 @@ func (g *Gate) stray(seen Seen) (m Mend) {
 			continue
 		}
 		if w.strays[name]++; w.strays[name] > 1 {
-			m.Step, m.Reason = MendResend, "listener "+strconv.Quote(name)+": the proxy serves it, and it is not wanted"
+			m.Step, m.Reason = MendResend, "listener "+strconv.Quote(name)+": the proxy serves it although the plane removed it"
 			m.again = append(m.again, k)
 		}
 	}
@@ -320,11 +320,11 @@ func (g *Gate) witnessListener(it *item, look Look, seen Seen, routed bool, now 
 	why := ""
 	switch {
 	case warming:
-		why = "it waits for what it needs: " + strings.Join(waits, ", ")
+		why = "it waits for its prerequisites: " + strings.Join(waits, ", ")
 	case !serving:
-		why = "the proxy accepted it and does not listen"
+		why = "the proxy accepted it but does not listen"
 	case leads && !routed:
-		why = "the proxy listens and uses none of its routes"
+		why = "the proxy listens but uses none of its routes"
 	}
 	if why == "" {
 		it.active, it.stuck, it.stuckSince = true, "", time.Time{}
@@ -431,11 +431,11 @@ func (g *Gate) needed() []key {
 func (m Mend) Describe() string {
 	switch m.Step {
 	case MendResend:
-		return "what it needs is sent again"
+		return "its prerequisites are sent again"
 	case MendReconnect:
-		return "the stream is ended, so that it is told everything again"
+		return "the stream ends, so that the proxy receives everything again"
 	case MendReplace:
-		return "it is drained and replaced"
+		return "the proxy is drained and replaced"
 	default:
 		return ""
 	}

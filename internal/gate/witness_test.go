@@ -74,7 +74,7 @@ func TestAppliedIsWhatEnvoyUses(t *testing.T) {
 	w.look(0)
 	w.expect(0)
 	w.look(waitGrace)
-	w.expect(7, "l: it waits for what it needs: RDS r")
+	w.expect(7, "l: it waits for its prerequisites: RDS r")
 	w.seen = right
 	w.look(0)
 	w.expect(7)
@@ -159,7 +159,7 @@ func TestWhatEnvoyDoesNotUseIsMended(t *testing.T) {
 			replaced++
 		}
 	}
-	w.expect(7, "r: "+unusedRoutes, "l: the proxy listens and uses none of its routes")
+	w.expect(7, "r: "+unusedRoutes, "l: the proxy listens but uses none of its routes")
 	if !slices.Equal(steps, []MendStep{MendResend, MendReconnect, MendReplace}) {
 		t.Errorf("steps %v", steps)
 	}
@@ -180,7 +180,7 @@ func TestRoutesOfNoListener(t *testing.T) {
 	for range 3 {
 		w.look(doubtEvery)
 	}
-	w.expect(7, "l: the proxy accepted it and does not listen")
+	w.expect(7, "l: the proxy accepted it but does not listen")
 }
 
 // TestAListenerThatNobodyWants: Envoy took it from a response that it refused, and lost the
@@ -221,5 +221,5 @@ func TestAListenerWithoutItsSecretIsLeftAlone(t *testing.T) {
 		}
 	}
 	w.g.Checkpoint(delta.Revision{Epoch: 1, Number: 8})
-	w.expect(8, "tls: it waits for what it needs: SDS late")
+	w.expect(8, "tls: it waits for its prerequisites: SDS late")
 }
