@@ -22,7 +22,7 @@ const maxDecoded = 64 << 20
 // maxNested is how deep messages may be in each other: each level takes stack. Agents' have a handful.
 const maxNested = 100
 
-var errLarge = errors.New("the message would take too much memory")
+var errLarge = errors.New("the message would need too much memory")
 
 // codec is gRPC's own, but for messages that would take much more memory than they have bytes, and without
 // fields that nobody knows, which would be kept with the rest.

@@ -196,7 +196,7 @@ func (s *Server) comesBack(name string, key KeyID) bool {
 // refuse turns an error of an enrollment into what the caller is told. Only its own
 // faults are told in words.
 func (s *Server) refuse(token string, err error) error {
-	code, text := codes.Internal, "the plane could not sign; its log says why"
+	code, text := codes.Internal, "the plane could not sign; see its log"
 	switch {
 	case errors.Is(err, ErrToken):
 		code, text = codes.Unauthenticated, err.Error()
@@ -205,7 +205,7 @@ func (s *Server) refuse(token string, err error) error {
 	case errors.Is(err, ErrRequest), errors.Is(err, ErrName):
 		code, text = codes.InvalidArgument, err.Error()
 	case errors.Is(err, ErrAway):
-		code, text = codes.Unavailable, "the plane cannot ask its API for the token now; its log says why"
+		code, text = codes.Unavailable, "the plane cannot read the token from its API now; see its log"
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		code, text = codes.Unavailable, "the plane did not answer in time"
 	}

@@ -49,7 +49,7 @@ func TestPodsJoin(t *testing.T) {
 	}{
 		"another node": {&agentv1.JoinRequest{ServiceAccountToken: "node:node-1", Machine: "node-2"}, codes.Unauthenticated, "can join only under that name"},
 		"unknown":      {&agentv1.JoinRequest{ServiceAccountToken: "forged"}, codes.Unauthenticated, "the API does not know it"},
-		"API away":     {&agentv1.JoinRequest{ServiceAccountToken: "away"}, codes.Unavailable, "cannot ask its API"},
+		"API away":     {&agentv1.JoinRequest{ServiceAccountToken: "away"}, codes.Unavailable, "cannot read the token from its API"},
 		"two tokens":   {&agentv1.JoinRequest{ServiceAccountToken: "node:node-1", Token: r.token("node-1")}, codes.Unauthenticated, "want either a join token"},
 		"bad name":     {&agentv1.JoinRequest{ServiceAccountToken: "node:Node_1"}, codes.InvalidArgument, "invalid name"},
 	} {

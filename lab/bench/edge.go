@@ -89,7 +89,7 @@ func Edge(ctx context.Context, o EdgeOptions) (r EdgeResult, err error) {
 	if r.Memory, err = edgeMemory(ctx, o.Routes[len(o.Routes)-1]); err != nil {
 		return r, err
 	}
-	o.progress("what the normaliser costs")
+	o.progress("cost of the normaliser")
 	r.Scopes, err = Scopes(ctx, ScopesOptions{})
 	return r, err
 }

@@ -260,7 +260,7 @@ func (b *routesBench) awaitStatus(ctx context.Context) error {
 		}
 		select {
 		case <-limited.Done():
-			return fmt.Errorf("%d of %d routes do not say that they are programmed: %w", waiting, len(list.Items), limited.Err())
+			return fmt.Errorf("%d of %d routes are not programmed: %w", waiting, len(list.Items), limited.Err())
 		case <-time.After(3 * time.Second):
 		}
 	}

@@ -179,7 +179,7 @@ func ecmpPlots(dir string, r bench.ECMPResult) error {
 	}
 	t := report.Timeline{
 		Title:    "The throughput follows the number of edges",
-		Subtitle: what + fmt.Sprintf("Each edge takes in %.0f Mbit/s", r.EdgeRate),
+		Subtitle: what + fmt.Sprintf("Each edge receives %.0f Mbit/s", r.EdgeRate),
 		Panels:   []report.Panel{edges, rate},
 	}
 	for name, svg := range map[string]string{"ecmp-delay.svg": h.SVG(), "ecmp-throughput.svg": t.SVG()} {

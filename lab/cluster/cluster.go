@@ -110,7 +110,7 @@ func Supported() error {
 		return err
 	}
 	if _, err := program.FindAll(program.Containerd, program.Runc, program.Ctr, program.IPTables, program.Unshare, program.NSEnter); err != nil {
-		return fmt.Errorf("%w: find what a node needs: %w", lab.ErrUnsupported, err)
+		return fmt.Errorf("%w: find the programs of a node: %w", lab.ErrUnsupported, err)
 	}
 	return nil
 }

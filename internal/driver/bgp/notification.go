@@ -100,7 +100,7 @@ func notified(c model.Peer, id netip.Addr, state model.SessionState, n *packet.B
 		}
 		switch n.ErrorSubcode {
 		case subcodeMaxPrefixes:
-			return fail(c, model.SessionNotified, "it takes fewer prefixes than we send (%s): raise its limit for this machine", code)
+			return fail(c, model.SessionNotified, "it accepts fewer prefixes than we send (%s): raise its limit for this machine", code)
 		case subcodeShutdown:
 			return fail(c, model.SessionNotified, "it is shut down for us (%s)%s: enable the session at the router", code, text)
 		case packet.BGP_ERROR_SUB_ADMINISTRATIVE_RESET:

@@ -78,7 +78,7 @@ func check(c model.Peer) *failure {
 		case c.NeedsPassword && c.Password == "":
 			return fail(c, model.SessionMissingPassword, "the session needs a password, and its Secret is missing or empty: create it or correct its name")
 		case len(c.Password) > maxPassword:
-			return fail(c, model.SessionProtocolError, "the password has %d bytes; TCP MD5 takes at most %d: shorten it here and at the router", len(c.Password), maxPassword)
+			return fail(c, model.SessionProtocolError, "the password has %d bytes; TCP MD5 allows at most %d: shorten it here and at the router", len(c.Password), maxPassword)
 		case !c.Address.IsValid():
 			return fail(c, model.SessionUnreachable, "the peer has no address: give it one")
 		case c.LocalASN == 0 || c.PeerASN == 0:

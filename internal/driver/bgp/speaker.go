@@ -267,7 +267,7 @@ func (s *Speaker) hand(conn *net.TCPConn, from netip.Addr, device string) {
 		}
 	}
 	if err != nil {
-		to.often.Warn("take", "cannot take the peer's connection", "error", err)
+		to.often.Warn("take", "cannot accept the peer's connection", "error", err)
 		reset(conn)
 		return
 	}

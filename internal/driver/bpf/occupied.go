@@ -13,7 +13,7 @@ import (
 // out there. A program that is attached by a link goes with that link only: `ip link` finds it
 // busy. One that is attached by netlink goes by the mode in which it is there.
 func occupant(device string) string {
-	const unknown = "another program is attached there; end what has attached it, or detach it (`bpftool link` shows the link, `bpftool link detach id ID` ends it; without one, `ip link set dev %s xdp off`)"
+	const unknown = "another program is attached there; stop the program that attached it, or detach it (`bpftool link` shows the link, `bpftool link detach id ID` ends it; without one, `ip link set dev %s xdp off`)"
 	dev, err := netlink.LinkByName(device)
 	if err != nil || dev.Attrs().Xdp == nil || !dev.Attrs().Xdp.Attached {
 		return fmt.Sprintf(unknown, device)
@@ -31,7 +31,7 @@ func occupant(device string) string {
 		}
 		command = fmt.Sprintf("ip link set dev %s %s off", device, mode)
 	}
-	return fmt.Sprintf("another program is attached there (%s); end what has attached it, or detach it (`%s`)", programName(ebpf.ProgramID(x.ProgId)), command)
+	return fmt.Sprintf("another program is attached there (%s); stop the program that attached it, or detach it (`%s`)", programName(ebpf.ProgramID(x.ProgId)), command)
 }
 
 // linkOf is the XDP link by which a program is at an interface; 0 if it is there by netlink.

@@ -103,7 +103,7 @@ func (a *Announcer) reader(p *port, run func() error) {
 		if err := run(); err != nil {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.c.Log.Warn("cannot receive; opening the interface anew", "interface", p.name, "error", err)
+			a.c.Log.Warn("cannot receive; reopening the interface", "interface", p.name, "error", err)
 			p.broken, a.dirty = err, true
 			a.poke()
 		}

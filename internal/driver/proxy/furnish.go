@@ -136,7 +136,7 @@ func (s *Supervisor) secure() error {
 	mode, owner := info.Mode(), int(info.Sys().(*syscall.Stat_t).Uid)
 	switch {
 	case owner != os.Geteuid():
-		return fmt.Errorf("%s belongs to user %d, who could exchange what is in it: choose another directory with --run-dir, or run Envoy as the agent with --envoy-user same", s.config.RunDir, owner)
+		return fmt.Errorf("%s belongs to user %d, who could replace its contents: choose another directory with --run-dir, or run Envoy as the agent with --envoy-user same", s.config.RunDir, owner)
 	case mode&fs.ModeSticky != 0:
 		return fmt.Errorf("%s can be written by everybody, like /tmp or a memory volume of Kubernetes: choose a directory below it with --run-dir (in a pod, mount the volume at /run), or run Envoy as the agent with --envoy-user same", s.config.RunDir)
 	case mode&0o022 != 0 || mode&0o001 == 0:

@@ -539,7 +539,7 @@ func (s *Supervisor) drainAndStop(ctx context.Context, p *process) {
 		s.quiet(open, p)
 		done()
 		if err := s.admin.shut(ctx); err != nil {
-			s.config.Log.Debug("the proxy takes connections until it ends", "error", err)
+			s.config.Log.Debug("the proxy accepts connections until it ends", "error", err)
 		}
 		s.quiet(ctx, p)
 	}

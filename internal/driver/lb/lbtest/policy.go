@@ -164,7 +164,7 @@ func limit(x *site) {
 	x.datagram(x.packets(k))
 	figures, _ := x.plane.figures()
 	if n := figures[k].NewFlows; n == 0 || n >= 400 {
-		x.t.Errorf("%d new flows were taken of 400 at once, at 5 in a second", n)
+		x.t.Errorf("%d of 400 simultaneous new flows were accepted, at a limit of 5 a second", n)
 	}
 	x.set(altered(f, func(g *model.Frontend) { g.NewFlows = 0 }))
 	before := x.dropped()
