@@ -2,7 +2,6 @@ package translate
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -12,7 +11,6 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/input"
 )
 
@@ -320,13 +318,5 @@ func TestManyUnknownAnnotationsCostNothing(t *testing.T) {
 	}
 	if few, many := cost(10), cost(3000); many > 2*few+1000 {
 		t.Errorf("one change of a route costs %.0f allocations, and %.0f where its Gateways have many annotations", few, many)
-	}
-	many := map[string]string{}
-	for n := range 3000 {
-		many[fmt.Sprintf("fairlead.dev/%04x", n)] = ""
-	}
-	if notes := field.UnknownAnnotations(many, "fairlead.dev/address-pool"); len(notes) != 6 || !strings.HasPrefix(notes[4], "metadata.annotations[fairlead.dev/0004]: nothing reads it; ") ||
-		notes[5] != "metadata.annotations: nothing reads 2995 more of fairlead.dev" {
-		t.Errorf("it says %q", notes)
 	}
 }

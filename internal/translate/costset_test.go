@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/input"
 )
 
@@ -43,12 +43,9 @@ spec: {ports: [{port: 80}]}
 		for j := range listeners {
 			host := gatewayv1.Hostname(fmt.Sprintf("app-%d-%d.example.com", i, j))
 			set.Spec.Listeners = append(set.Spec.Listeners, gatewayv1.ListenerEntry{Name: gatewayv1.SectionName(fmt.Sprintf("l%d", j)), Port: 80, Protocol: gatewayv1.HTTPProtocolType, Hostname: &host})
-			put := func(o metav1.Object) {
-				if _, err := s.Set(o); err != nil {
-					t.Fatal(err)
-				}
+			if _, err := s.Set(routeOnSet(i, j)); err != nil {
+				t.Fatal(err)
 			}
-			put(routeOnSet(i, j))
 		}
 		if _, err := s.Set(set); err != nil {
 			t.Fatal(err)
@@ -68,18 +65,6 @@ func routeOnSet(i, j int) *gatewayv1.HTTPRoute {
 	return o
 }
 
-// TestAttachedForgetsSections holds that nothing stays of a listener whose last route goes, while others of its set have some.
-func TestAttachedForgetsSections(t *testing.T) {
-	tr, s := manySets(t, 1)
-	k := snapshot.Key{Kind: snapshot.KindHTTPRoute, Name: snapshot.Name{Namespace: "team", Name: "app-0-0"}}
-	s.Delete(k)
-	tr.Apply(s, []snapshot.Key{k})
-	got := tr.status.Attached.Get(tr.graph.Peek(), gateway.ParentKey{Kind: snapshot.KindListenerSet, Name: snapshot.Name{Namespace: "team", Name: "set-0"}})
-	if _, stays := got["l0"]; stays || len(got) != 7 {
-		t.Errorf("it has routes attached to %v", got)
-	}
-}
-
 // TestCostOfListenerSets holds that a route that comes or goes at one of many ListenerSets
 // takes the same work as at one of few, and that a set that changes leaves the routes of
 // others alone.
@@ -88,8 +73,11 @@ func TestCostOfListenerSets(t *testing.T) {
 	measure := func(n int) cost {
 		tr, s := manySets(t, n)
 		for i := range n {
-			if got := tr.status.Attached.Get(tr.graph.Peek(), gateway.ParentKey{Kind: snapshot.KindListenerSet, Name: snapshot.Name{Namespace: "team", Name: fmt.Sprintf("set-%d", i)}}); len(got) != 8 || got["l0"] != 1 {
-				t.Fatalf("set %d has routes attached to %v", i, got)
+			set := tr.statusOf(model.Object{Kind: string(snapshot.KindListenerSet), Namespace: "team", Name: fmt.Sprintf("set-%d", i)}).ListenerSet
+			for _, l := range set.Listeners {
+				if len(set.Listeners) != 8 || l.AttachedRoutes != 1 {
+					t.Fatalf("set %d has %d listeners, and %d routes attached to %s", i, len(set.Listeners), l.AttachedRoutes, l.Name)
+				}
 			}
 		}
 		toggle := func(o *gatewayv1.HTTPRoute) float64 {

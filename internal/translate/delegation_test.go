@@ -11,7 +11,6 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/contour"
 	"fairlead.dev/internal/translate/input"
 )
 
@@ -57,8 +56,9 @@ func webService() *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
 }
 
-// TestDelegationDepth holds that a chain ends at maxDepth, and says so.
+// TestDelegationDepth holds that a chain of delegations is bounded, and that the status says so.
 func TestDelegationDepth(t *testing.T) {
+	const maxDepth = 32
 	s := snapshot.New()
 	objects := []metav1.Object{rootOf(delegating("ir-1", delegate("/", "ir-2")), "app.example.com")}
 	for i := 2; i < 40; i++ {
@@ -66,13 +66,13 @@ func TestDelegationDepth(t *testing.T) {
 	}
 	setAll(t, s, objects...)
 	tr, _ := Full(input.Config{}, s)
-	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", contour.MaxDepth-1)); got.CurrentStatus != contourv1beta1.StatusValid {
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth-1)); got.CurrentStatus != contourv1beta1.StatusValid {
 		t.Errorf("the last but one within reach: %+v", got)
 	}
-	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", contour.MaxDepth)); !strings.Contains(got.Description, "too many delegations in a row") {
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth)); !strings.Contains(got.Description, "too many delegations in a row") {
 		t.Errorf("the last within reach: %+v", got)
 	}
-	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", contour.MaxDepth+1)); got.CurrentStatus != contourv1beta1.StatusOrphaned {
+	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth+1)); got.CurrentStatus != contourv1beta1.StatusOrphaned {
 		t.Errorf("the first out of reach: %+v", got)
 	}
 }
@@ -200,7 +200,7 @@ func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
 func TestRootWithTooManyRoutes(t *testing.T) {
 	s := snapshot.New()
 	root := rootOf(delegating("root"), "app.example.com")
-	for i := range contour.MaxTreeRoutes + 1 {
+	for i := range 65_537 {
 		root.Spec.Routes = append(root.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("/%d", i), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
 	}
 	setAll(t, s, root, webService())
@@ -251,6 +251,22 @@ func TestDelegationTakesNobodysPlace(t *testing.T) {
 		if got, is := served[path]; !is || got != want {
 			t.Errorf("%s is served: %t (there: %t), want %t", path, got, is, want)
 		}
+	}
+}
+
+// TestManyServicesOfARoute holds that the services of one route, or tcpproxy, are bounded.
+func TestManyServicesOfARoute(t *testing.T) {
+	var many []contourv1beta1.Service
+	for i := range 16_000 {
+		many = append(many, contourv1beta1.Service{Name: fmt.Sprintf("s-%d", i), Port: 80})
+	}
+	s := snapshot.New()
+	o := rootOf(&contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "root"}}, "app.example.com")
+	o.Spec.Routes = []contourv1beta1.Route{{Match: "/", Services: many}}
+	setAll(t, s, o)
+	tr, _ := Full(input.Config{}, s)
+	if got := statusOf(t, tr, "root"); !strings.Contains(got.Description, "spec.routes[0].services: 16000 are too many: at most 128") {
+		t.Errorf("the root: %.300s", got.Description)
 	}
 }
 

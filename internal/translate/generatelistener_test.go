@@ -3,6 +3,7 @@ package translate
 import (
 	"crypto/elliptic"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate/certificatetest"
 	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/input"
@@ -22,7 +24,7 @@ var randomPairs = sync.OnceValue(func() [2]map[string][]byte {
 	var list [2]map[string][]byte
 	for i, curve := range []elliptic.Curve{elliptic.P256(), elliptic.P384()} {
 		var t testing.T
-		chain, key := pair(&t, ecKey(&t, curve), "x.example.com", "*.example.com")
+		chain, key := certificatetest.Pair(&t, certificatetest.Key(&t, curve), "x.example.com", "*.example.com")
 		list[i] = map[string][]byte{snapshot.CertificateKey: chain, snapshot.PrivateKeyKey: key}
 	}
 	return list
@@ -167,28 +169,31 @@ func TestWorldsHaveListeners(t *testing.T) {
 		w := newWorld(t, seed, "")
 		for range 40 {
 			w.change(5)
-			for _, l := range w.tr.result().Listeners {
+			result := w.tr.result()
+			for _, l := range result.Listeners {
 				found[field.When(l.ID.Own(), "own ")+string(l.Protocol)]++
 				if l.ClientValidation != nil {
 					found["client validation"]++
 				}
 			}
-			for _, h := range w.tr.result().TLSHosts {
+			for _, h := range result.TLSHosts {
 				found[field.When(h.Owner.Kind != "IngressRoute" && len(h.Certificates) > 0, "certificate")]++
 				found[field.When(h.Owner.Kind == "ListenerSet" && len(h.Certificates) > 0, "certificate of a set")]++
 				found[field.When(h.Owner.Kind != "IngressRoute" && len(h.Certificates) == 0, "no certificate")]++
 			}
-			for k, h := range w.tr.result().VirtualHosts {
+			for k, h := range result.VirtualHosts {
 				found[field.When(input.IsTLS(k.Listener) && len(h.Routes) > 0, "routes with TLS")]++
 				found[field.When(k.Listener.Own() && len(h.Routes) > 0, "routes of an own listener")]++
 			}
-			for k, list := range w.tr.status.Attached.All() {
-				found[field.When(k.Kind == snapshot.KindListenerSet && len(list) > 0, "attached to a set")]++
+			for _, s := range result.Statuses {
+				if s.ListenerSet != nil && slices.ContainsFunc(s.ListenerSet.Listeners, func(l gatewayv1.ListenerEntryStatus) bool { return l.AttachedRoutes > 0 }) {
+					found["attached to a set"]++
+				}
 			}
 			for range w.tr.host.PortKeepers.All() {
 				found["ports lost"]++
 			}
-			found["certificates"] += len(w.tr.result().Certificates)
+			found["certificates"] += len(result.Certificates)
 		}
 	}
 	for _, what := range []string{

@@ -1,12 +1,9 @@
 package translate
 
 import (
-	"crypto/ecdsa"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"math/big"
 	"strings"
 	"sync"
@@ -17,23 +14,17 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate/certificatetest"
 )
 
 // authorityPEM is a CA certificate, the same for a whole run.
 var authorityPEM = sync.OnceValue(func() string {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		panic(err)
-	}
-	template := &x509.Certificate{
+	var t testing.T
+	chain, _ := certificatetest.Sign(&t, certificatetest.Key(&t, elliptic.P256()), &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotBefore: time.Unix(0, 0), NotAfter: time.Unix(1<<32, 0),
 		IsCA: true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		panic(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	})
+	return string(chain)
 })
 
 func (g generator) parentRefs() []gatewayv1.ParentReference {

@@ -1,7 +1,6 @@
 package translate
 
 import (
-	"crypto/elliptic"
 	"fmt"
 	"testing"
 	"time"
@@ -12,8 +11,8 @@ import (
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate/certificatetest"
 	"fairlead.dev/internal/translate/input"
-	"fairlead.dev/internal/translate/status"
 )
 
 // tlsWorld is a root with a certificate of its own and one with a delegated certificate.
@@ -22,12 +21,9 @@ func tlsWorld(t *testing.T) (*snapshot.Snapshot, *Translator) {
 	s := snapshot.New()
 	tr := New(input.Config{})
 	secret := func(namespace, name string) *corev1.Secret {
-		o := tlsSecret(pair(t, ecKey(t, elliptic.P256()), "*.example.com"))
-		o.Namespace, o.Name = namespace, name
-		return o
+		return certificatetest.Secret(t, namespace, name, "*.example.com")
 	}
-	web := webService()
-	objects := []metav1.Object{web, secret("team", "own"), secret("certs", "shared"), &contourv1beta1.TLSCertificateDelegation{
+	objects := []metav1.Object{webService(), secret("team", "own"), secret("certs", "shared"), &contourv1beta1.TLSCertificateDelegation{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "certs", Name: "all"},
 		Spec: contourv1beta1.TLSCertificateDelegationSpec{
 			Delegations: []contourv1beta1.CertificateDelegation{{SecretName: "shared", TargetNamespaces: []string{"team"}}},
@@ -41,7 +37,7 @@ func tlsWorld(t *testing.T) (*snapshot.Snapshot, *Translator) {
 	}
 	tr.Apply(s, setAll(t, s, objects...))
 	for _, name := range []string{"root-0", "root-1"} {
-		if got := statusOf(t, tr, name); got.Description != status.DescriptionValid {
+		if got := statusOf(t, tr, name); got.Description != "valid IngressRoute" {
 			t.Fatalf("%s: %+v", name, got)
 		}
 	}
@@ -56,8 +52,7 @@ func size(c Changes) int {
 // TestRenewal holds that a renewed certificate changes that certificate and nothing else.
 func TestRenewal(t *testing.T) {
 	s, tr := tlsWorld(t)
-	o := tlsSecret(pair(t, ecKey(t, elliptic.P256()), "*.example.com"))
-	o.Namespace, o.Name = "certs", "shared"
+	o := certificatetest.Secret(t, "certs", "shared", "*.example.com")
 	c := tr.Apply(s, setAll(t, s, o))
 	if len(c.Certificates) != 1 || size(c) != 1 || len(c.Statuses) != 0 {
 		t.Errorf("%d certificates of %d changes, and %d statuses", len(c.Certificates), size(c), len(c.Statuses))

@@ -1,13 +1,13 @@
 package translate
 
 import (
-	"crypto/elliptic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate/certificatetest"
 )
 
 // A pinned certificate and a pinned bundle of authorities follow their resources though
@@ -16,8 +16,7 @@ func TestPinnedCertificatesFollowTheirSecrets(t *testing.T) {
 	s, tr := tlsWorld(t)
 	const id, trust = model.CertificateID("team/own"), model.AuthorityID("Secret/team/trust")
 	secret := func(name string) *corev1.Secret {
-		o := tlsSecret(pair(t, ecKey(t, elliptic.P256()), "*.example.com"))
-		o.Namespace, o.Name = "team", name
+		o := certificatetest.Secret(t, "team", name, "*.example.com")
 		o.Data[snapshot.AuthorityKey] = o.Data[snapshot.CertificateKey]
 		return o
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -51,8 +52,14 @@ spec: {gatewayClassName: fairlead, listeners: [{name: http, port: 80, protocol: 
 		t.Errorf("%d routes read %d nodes", 2*n, edges)
 	}
 	accepted := func(kind snapshot.Kind, name string) bool {
-		o := model.Object{Kind: string(kind), Namespace: "team", Name: name}
-		return !tr.host.IsRejected(tr.graph.Peek(), o, "http-80")
+		s := tr.statusOf(model.Object{Kind: string(kind), Namespace: "team", Name: name})
+		var parents []gatewayv1.RouteParentStatus
+		if kind == snapshot.KindGRPCRoute {
+			parents = s.GRPCRoute.Parents
+		} else {
+			parents = s.HTTPRoute.Parents
+		}
+		return apimeta.IsStatusConditionTrue(parents[0].Conditions, string(gatewayv1.RouteConditionAccepted))
 	}
 	for i := range n {
 		if accepted(snapshot.KindHTTPRoute, fmt.Sprintf("http-%d", i)) || !accepted(snapshot.KindGRPCRoute, fmt.Sprintf("grpc-%d", i)) {

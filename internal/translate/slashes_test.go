@@ -1,40 +1,15 @@
 package translate
 
 import (
-	"reflect"
 	"strings"
 	"testing"
 
 	"golang.org/x/tools/txtar"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/input"
-	"fairlead.dev/internal/translate/policy"
 )
-
-// TestSlashesOfPolicies: what two policies say of slashes never comes to a redirect that could lead to
-// another host.
-func TestSlashesOfPolicies(t *testing.T) {
-	keep := true
-	for _, c := range []struct {
-		own, class policy.ClientSettings
-		Want       *model.ClientSettings
-	}{
-		{Want: nil},
-		{own: policy.ClientSettings{Escaped: v1alpha1.UnescapeAndRedirect}, class: policy.ClientSettings{Escaped: v1alpha1.KeepUnchanged}, Want: nil},
-		{own: policy.ClientSettings{KeepSlashes: &keep}, Want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
-		{own: policy.ClientSettings{KeepSlashes: &keep}, class: policy.ClientSettings{Escaped: v1alpha1.UnescapeAndRedirect}, Want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
-		{own: policy.ClientSettings{KeepSlashes: &keep}, class: policy.ClientSettings{Escaped: v1alpha1.KeepUnchanged}, Want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesKeep}},
-		{class: policy.ClientSettings{Escaped: v1alpha1.UnescapeAndForward}, Want: &model.ClientSettings{EscapedSlashes: model.SlashesUnescape}},
-	} {
-		got := c.own.Under(c.class).At(model.ProtocolHTTP)
-		if (got == nil) != (c.Want == nil) || got != nil && !reflect.DeepEqual(*got, *c.Want) {
-			t.Errorf("%+v under %+v: %+v, want %+v", c.own, c.class, got, c.Want)
-		}
-	}
-}
 
 // TestSlashNotesFollow holds that a policy that comes to say something else of slashes changes what routes say.
 func TestSlashNotesFollow(t *testing.T) {

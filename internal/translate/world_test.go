@@ -14,6 +14,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/certificate/certificatetest"
 )
 
 // newObject returns an empty object of a kind; nil: no snapshot holds the kind.
@@ -74,7 +75,7 @@ func fillIn(t testing.TB, data map[string]string) {
 			continue
 		}
 		if namedPairs[names] == nil {
-			chain, key := pair(t, ecKey(t, elliptic.P256()), strings.Fields(names)...)
+			chain, key := certificatetest.Pair(t, certificatetest.Key(t, elliptic.P256()), strings.Fields(names)...)
 			namedPairs[names] = map[string]string{"CERTIFICATE": string(chain), "KEY": string(key)}
 		}
 		data[k] = namedPairs[names][what]

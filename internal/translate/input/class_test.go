@@ -1,4 +1,4 @@
-package translate
+package input
 
 import (
 	"testing"
@@ -6,9 +6,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
-	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/translate/input"
-	"fairlead.dev/internal/translate/status"
 )
 
 // TestTheFirstClassAnnotationCounts holds that annotations behind the first one mean nothing, as in Contour 0.15
@@ -28,25 +25,10 @@ func TestTheFirstClassAnnotationCounts(t *testing.T) {
 		{map[string]string{contourName: "nginx", kubernetes: ""}, false},
 		{map[string]string{contourName: "contour", project: "nginx", kubernetes: "nginx"}, true},
 	} {
-		s := snapshot.New()
+		config := Config{}.WithDefaults()
 		o := &contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "app", Annotations: c.annotations}}
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
-		tr, _ := Full(input.Config{}, s)
-		if ours := len(tr.Others()) == 0; ours != c.ours {
+		if ours := config.IsOurs(o); ours != c.ours {
 			t.Errorf("%v: ours %v, want %v", c.annotations, ours, c.ours)
-		}
-	}
-}
-
-func TestOtherReleasesOfTheGatewayAPIAreTold(t *testing.T) {
-	for version, want := range map[string]string{
-		"v1.6.3": "True SupportedVersion", "v1.6.0-rc.1": "True SupportedVersion", "v1.6": "True SupportedVersion", "v1.6-dev": "True SupportedVersion",
-		"v1.5.1": "False UnsupportedVersion", "v1.60.0": "False UnsupportedVersion", "x": "False UnsupportedVersion",
-	} {
-		if c := status.SupportedVersion(version, 3); string(c.Status)+" "+c.Reason != want || c.ObservedGeneration != 3 {
-			t.Errorf("%s: %+v, want %s", version, c, want)
 		}
 	}
 }

@@ -1,22 +1,20 @@
-package translate
+package certificate
 
 import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"testing"
-
-	"fairlead.dev/internal/translate/certificate"
 )
 
-// Who asks for status_request among TLS features must be shown with an OCSP response; what
-// cannot be read asks for nothing.
+// TestMustStaple holds that a certificate with the TLS feature status_request must be shown with an OCSP response, and
+// that features which cannot be read ask for nothing.
 func TestMustStaple(t *testing.T) {
 	feature := func(value ...byte) *x509.Certificate {
 		return &x509.Certificate{Extensions: []pkix.Extension{{Id: []int{2, 5, 29, 15}, Value: []byte{3, 2, 7, 128}}, {Id: []int{1, 3, 6, 1, 5, 5, 7, 1, 24}, Value: value}}}
 	}
 	for name, c := range map[string]struct {
 		leaf *x509.Certificate
-		Want bool
+		want bool
 	}{
 		"none":             {&x509.Certificate{}, false},
 		"status_request":   {feature(0x30, 3, 2, 1, 5), true},
@@ -25,8 +23,8 @@ func TestMustStaple(t *testing.T) {
 		"cannot be read":   {feature(0x30, 9, 2, 1), false},
 		"nothing asked of": {feature(0x30, 0), false},
 	} {
-		if got := certificate.MustStaple(c.leaf); got != c.Want {
-			t.Errorf("%s: %v, want %v", name, got, c.Want)
+		if got := MustStaple(c.leaf); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

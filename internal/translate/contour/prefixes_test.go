@@ -1,4 +1,4 @@
-package translate
+package contour
 
 import (
 	"maps"
@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"fairlead.dev/internal/translate/contour"
 )
 
 // TestLongestPrefix compares with a look at every prefix.
@@ -27,7 +25,7 @@ func TestLongestPrefix(t *testing.T) {
 		for range r.IntN(60) {
 			set[word(letters, most)] = true
 		}
-		p := contour.NewPrefixes(slices.Collect(maps.Keys(set)))
+		p := NewPrefixes(slices.Collect(maps.Keys(set)))
 		for range 50 {
 			path := word(letters, most+2)
 			want, any := "", false

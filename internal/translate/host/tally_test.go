@@ -1,22 +1,20 @@
-package translate
+package host
 
 import (
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"fairlead.dev/internal/translate/host"
 )
 
 // TestTally holds that a tally counts as a map does, in a slice and in a map.
 func TestTally(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		var got host.Tally[int]
+		var got Tally[int]
 		want := map[int]int{}
 		for range 60 {
-			k, by := rng.IntN(3*host.FewKeys), rng.IntN(5)-2
+			k, by := rng.IntN(3*FewKeys), rng.IntN(5)-2
 			if want[k] += by; got.Add(k, by) != want[k] || got.Of(k) != want[k] {
 				t.Fatalf("%d: %d, want %d", k, got.Of(k), want[k])
 			}

@@ -1,0 +1,53 @@
+package vip
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/memo"
+	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate/fleet"
+	"fairlead.dev/internal/translate/input"
+	"fairlead.dev/internal/translate/pool"
+)
+
+// TestAssignmentLimit holds that a pool gives away as many addresses as its status can hold, without walking through
+// a /64.
+func TestAssignmentLimit(t *testing.T) {
+	g := memo.New()
+	in := input.New(g, input.Config{}.WithDefaults())
+	pools := pool.New(g, in)
+	tables := New(g, in, pools, fleet.New(g, in, pools))
+	g.Seal()
+	s := snapshot.New()
+	edge := &v1alpha1.AddressPool{}
+	edge.Name, edge.Spec.Addresses = "edge", []string{"192.0.2.0/24", "198.51.96.0/20", "2001:db8::/64"}
+	k, err := s.Set(edge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Changed(s, k)
+	const owners = AssignmentLimit + 5
+	for i := range owners {
+		w := &Want{Owner: input.Object(snapshot.KindGateway, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("edge-%d", i)}), Needs: Request{}.Needs()}
+		tables.Wants.Set(memo.Unit{}, w.Owner, nil, &w)
+	}
+	g.Run()
+	c := g.Peek()
+	if n := len(tables.PoolOutcomes.Get(c, "edge").Records); n != AssignmentLimit {
+		t.Fatalf("%d assignments", n)
+	}
+	refused := 0
+	for i := range owners {
+		outcome := tables.Outcomes.Get(c, input.Object(snapshot.KindGateway, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("edge-%d", i)}))
+		if outcome.Hold != nil && strings.Contains(outcome.Hold.Message, fullText()) {
+			refused++
+		}
+	}
+	// Every owner receives one address of each family.
+	if want := owners - AssignmentLimit/2; refused != want {
+		t.Errorf("%d owners receive none, want %d", refused, want)
+	}
+}
