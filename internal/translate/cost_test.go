@@ -18,12 +18,7 @@ import (
 // one Gateway.
 func crowd(t *testing.T, n int) (*Translator, *snapshot.Snapshot) {
 	s := snapshot.New()
-	readYAML(t, s, []byte(`
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: fairlead}
-spec: {controllerName: fairlead.dev/gateway}
----
+	readYAML(t, s, []byte(ourClass+`
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: {name: edge, namespace: team}
@@ -66,9 +61,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 		app := snapshot.Name{Namespace: "team", Name: "app-1"}
 		apply := func(kind snapshot.Kind, sets, hosts, statuses int, next func() metav1.Object) float64 {
 			return testing.AllocsPerRun(50, func() {
-				if _, err := s.Set(next()); err != nil {
-					t.Fatal(err)
-				}
+				setAll(t, s, next())
 				c := tr.Apply(s, []snapshot.Key{{Kind: kind, Name: app}})
 				if len(c.Sets) != sets || len(c.VirtualHosts) != hosts || len(c.Statuses) != statuses {
 					t.Fatalf("a change of one %s changed %d sets, %d hosts, %d statuses", kind, len(c.Sets), len(c.VirtualHosts), len(c.Statuses))
@@ -109,12 +102,7 @@ func TestCostFollowsTheChange(t *testing.T) {
 // each, out of one pool.
 func entrance(t testing.TB, roots, gateways int) (*Translator, *snapshot.Snapshot) {
 	s := snapshot.New()
-	readYAML(t, s, []byte(`
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: fairlead}
-spec: {controllerName: fairlead.dev/gateway}
----
+	readYAML(t, s, []byte(ourClass+`
 apiVersion: fairlead.dev/v1alpha1
 kind: Machine
 metadata: {name: a}
@@ -142,18 +130,14 @@ ports: [{port: 80}]
 		o.Name, o.Namespace = fmt.Sprintf("app-%d", i), "team"
 		o.Spec.VirtualHost = &contourv1beta1.VirtualHost{Fqdn: fmt.Sprintf("app-%d.example.com", i)}
 		o.Spec.Routes = []contourv1beta1.Route{{Match: "/", Services: []contourv1beta1.Service{{Name: "app", Port: 80}}}}
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 	for i := range gateways {
 		o := &gatewayv1.Gateway{}
 		o.Name, o.Namespace = fmt.Sprintf("edge-%d", i), "team"
 		o.Spec.GatewayClassName = "fairlead"
 		o.Spec.Listeners = []gatewayv1.Listener{{Name: "http", Port: 80, Protocol: gatewayv1.HTTPProtocolType}}
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 	return Converge(input.Config{}, s), s
 }
@@ -298,9 +282,7 @@ func TestManyUnknownAnnotationsCostNothing(t *testing.T) {
 			for n := range annotations {
 				g.Annotations[fmt.Sprintf("fairlead.dev/%x", n)] = ""
 			}
-			if _, err := s.Set(g); err != nil {
-				t.Fatal(err)
-			}
+			setAll(t, s, g)
 			tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindGateway, Name: snapshot.Name{Namespace: "team", Name: g.Name}}})
 			all.Spec.ParentRefs = append(all.Spec.ParentRefs, gatewayv1.ParentReference{Name: gatewayv1.ObjectName(g.Name)})
 		}
@@ -310,9 +292,7 @@ func TestManyUnknownAnnotationsCostNothing(t *testing.T) {
 			if flip = !flip; flip {
 				o = all
 			}
-			if _, err := s.Set(o.DeepCopy()); err != nil {
-				t.Fatal(err)
-			}
+			setAll(t, s, o.DeepCopy())
 			tr.Apply(s, []snapshot.Key{k})
 		})
 	}

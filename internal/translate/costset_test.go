@@ -17,12 +17,7 @@ import (
 func manySets(t testing.TB, n int) (*Translator, *snapshot.Snapshot) {
 	t.Helper()
 	s := snapshot.New()
-	readYAML(t, s, []byte(`
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: fairlead}
-spec: {controllerName: fairlead.dev/gateway}
----
+	readYAML(t, s, []byte(ourClass+`
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: {name: edge, namespace: team}
@@ -43,13 +38,9 @@ spec: {ports: [{port: 80}]}
 		for j := range listeners {
 			host := gatewayv1.Hostname(fmt.Sprintf("app-%d-%d.example.com", i, j))
 			set.Spec.Listeners = append(set.Spec.Listeners, gatewayv1.ListenerEntry{Name: gatewayv1.SectionName(fmt.Sprintf("l%d", j)), Port: 80, Protocol: gatewayv1.HTTPProtocolType, Hostname: &host})
-			if _, err := s.Set(routeOnSet(i, j)); err != nil {
-				t.Fatal(err)
-			}
+			setAll(t, s, routeOnSet(i, j))
 		}
-		if _, err := s.Set(set); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, set)
 	}
 	tr, _ := Full(input.Config{}, s)
 	return tr, s
@@ -85,9 +76,7 @@ func TestCostOfListenerSets(t *testing.T) {
 			on := s.HTTPRoutes[k.Name] != nil
 			return testing.AllocsPerRun(20, func() {
 				if on = !on; on {
-					if _, err := s.Set(o); err != nil {
-						t.Fatal(err)
-					}
+					setAll(t, s, o)
 				} else {
 					s.Delete(k)
 				}
@@ -105,9 +94,7 @@ func TestCostOfListenerSets(t *testing.T) {
 
 		set := s.ListenerSets[snapshot.Name{Namespace: "team", Name: "set-1"}].DeepCopy()
 		set.Spec.Listeners[0].Hostname = ptr(gatewayv1.Hostname("new.example.com"))
-		if _, err := s.Set(set); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, set)
 		c := tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindListenerSet, Name: snapshot.Name{Namespace: "team", Name: "set-1"}}})
 		moved := map[string]bool{}
 		for k := range c.VirtualHosts {

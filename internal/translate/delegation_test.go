@@ -14,19 +14,6 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
-func setAll(t *testing.T, s *snapshot.Snapshot, objects ...metav1.Object) []snapshot.Key {
-	t.Helper()
-	var keys []snapshot.Key
-	for _, o := range objects {
-		k, err := s.Set(o)
-		if err != nil {
-			t.Fatal(err)
-		}
-		keys = append(keys, k)
-	}
-	return keys
-}
-
 func delegating(name string, routes ...contourv1beta1.Route) *contourv1beta1.IngressRoute {
 	return &contourv1beta1.IngressRoute{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name},

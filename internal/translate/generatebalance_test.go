@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/api/v1alpha1"
@@ -91,12 +90,7 @@ kind: Service
 metadata: {name: shared, namespace: b, annotations: {fairlead.dev/share-vip: a/s}}
 spec: {type: LoadBalancer, loadBalancerClass: fairlead.dev/l4, ports: [{name: web, port: 80}, {name: dns, port: 81}]}
 `
-	readYAML(t, w.snapshot, []byte(ground))
-	keys := w.snapshot.Keys()
-	for _, k := range keys {
-		w.original[k] = w.object(k).(runtime.Object).DeepCopyObject()
-	}
-	w.apply(keys)
+	w.add(ground)
 	w.record()
 	return w
 }
@@ -104,41 +98,12 @@ spec: {type: LoadBalancer, loadBalancerClass: fairlead.dev/l4, ports: [{name: we
 // TestBalancingIncrementalIsFull changes worlds about balancing at random and compares after
 // each change; at the end nothing is remembered of what was deleted.
 func TestBalancingIncrementalIsFull(t *testing.T) {
-	for seed := range uint64(40) {
-		w := newBalanceWorld(t, seed, "")
-		for range 40 {
-			w.change(4)
-			w.check()
-		}
-		w.checkInputs()
-		for _, k := range w.snapshot.Keys() {
-			w.snapshot.Delete(k)
-			w.apply([]snapshot.Key{k})
-		}
-		w.check()
-		empty, _ := Full(w.config, w.snapshot)
-		if diff := sizeDiff(empty, w.tr); diff != "" {
-			t.Errorf("an empty world remembers something: %s", diff)
-		}
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+	incrementalIsFull(t, newBalanceWorld)
 }
 
 // FuzzBalancing follows worlds about balancing with strange texts in all places.
 func FuzzBalancing(f *testing.F) {
-	for i, s := range []string{"", "x", "\xff", "a/b", "/\x00", "10.0.0.0/99", "::/0", "\n", "é", "53/UDP"} {
-		f.Add(uint64(i), s)
-	}
-	f.Fuzz(func(t *testing.T, seed uint64, strange string) {
-		w := newBalanceWorld(t, seed, strange)
-		for range 12 {
-			w.change(6)
-		}
-		w.check()
-		w.checkInputs()
-	})
+	fuzzWorlds(f, newBalanceWorld, "", "x", "\xff", "a/b", "/\x00", "10.0.0.0/99", "::/0", "\n", "é", "53/UDP")
 }
 
 // Worlds reach what there is to be balanced, so that the other tests mean something.
@@ -153,9 +118,10 @@ func TestWorldsBalance(t *testing.T) {
 		w := newBalanceWorld(t, seed, "")
 		for range 30 {
 			w.change(4)
-			for k, f := range w.tr.result().Frontends {
+			result := w.tr.result()
+			for k, f := range result.Frontends {
 				note(f.Owner.Kind == "Service", "of a Service")
-				if a := w.tr.result().Assignments[k.VIP]; a != nil {
+				if a := result.Assignments[k.VIP]; a != nil {
 					_, shared := a.Owner.ShareKey()
 					note(shared, "at a shared address")
 					note(shared && f.Owner.Namespace != a.Owner.Namespace, "of a guest")
@@ -172,21 +138,21 @@ func TestWorldsBalance(t *testing.T) {
 				note(f.LocalOnly, "for local backends")
 				note(f.QUIC != nil, "of QUIC")
 				note(len(f.Weights) > 0 && f.Check == nil, "with weights")
-				if f.Owner.Kind != string(snapshot.KindIngressRoute) && w.tr.result().Assignments[k.VIP] == nil {
+				if f.Owner.Kind != string(snapshot.KindIngressRoute) && result.Assignments[k.VIP] == nil {
 					t.Fatalf("frontend %s at an address that is nobody's", k)
 				}
 			}
-			for _, h := range w.tr.result().TLSHosts {
+			for _, h := range result.TLSHosts {
 				note(h.Owner.Kind == "TLSRoute" && len(h.Certificates) == 0, "passed on")
 				note(h.Owner.Kind == "TLSRoute" && len(h.Certificates) > 0, "ended")
 				note(h.Owner.Kind == "TCPRoute", "ended for a TCPRoute")
 			}
-			for _, s := range w.tr.result().Sets {
+			for _, s := range result.Sets {
 				for _, b := range s.Backends {
 					note(b.Machine != "", "a backend at a machine")
 				}
 			}
-			for _, s := range w.tr.result().Statuses {
+			for _, s := range result.Statuses {
 				note(s.Service != nil && strings.Contains(s.Service.Conditions[0].Message, "'s, wh"), "a port taken")
 				if route := s.Route(); route != nil {
 					for _, p := range route.Parents {
@@ -196,19 +162,15 @@ func TestWorldsBalance(t *testing.T) {
 					}
 				}
 			}
-			for _, m := range w.tr.result().Machines {
+			for _, m := range result.Machines {
 				note(m.HostsOnly, "a machine for backends")
 			}
 		}
 	}
-	for _, what := range []string{
+	haveAll(t, seen,
 		"of a Service", "of a route", "that leads nowhere", "of HTTP/3", "with shares", "with a broken share", "with a mode", "with a check", "for some", "with drained backends",
 		"for local backends", "of QUIC", "with weights", "passed on", "ended", "ended for a TCPRoute", "a backend at a machine", "a conflict", "a machine for backends", "at a shared address", "of a guest", "a port taken",
-	} {
-		if seen[what] == 0 {
-			t.Errorf("no world has a frontend or name %s: %v", what, seen)
-		}
-	}
+	)
 }
 
 func (g generator) rules() int {

@@ -3,7 +3,6 @@ package translate
 import (
 	"testing"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -88,53 +87,19 @@ kind: Service
 metadata: {name: one, namespace: fairlead-system}
 spec: {ports: [{name: web, port: 80}]}
 `
-	readYAML(t, w.snapshot, []byte(ground))
-	keys := w.snapshot.Keys()
-	for _, k := range keys {
-		w.original[k] = w.object(k).(runtime.Object).DeepCopyObject()
-	}
-	w.apply(keys)
+	w.add(ground)
 	return w
 }
 
 // TestPoliciesIncrementalIsFull changes worlds about policies at random and compares after
 // each change; at the end nothing is remembered of what was deleted.
 func TestPoliciesIncrementalIsFull(t *testing.T) {
-	for seed := range uint64(40) {
-		w := newPolicyWorld(t, seed, "")
-		for range 40 {
-			w.change(4)
-			w.check()
-		}
-		w.checkInputs()
-		for _, k := range w.snapshot.Keys() {
-			w.snapshot.Delete(k)
-			w.apply([]snapshot.Key{k})
-		}
-		w.check()
-		empty, _ := Full(w.config, w.snapshot)
-		if diff := sizeDiff(empty, w.tr); diff != "" {
-			t.Errorf("an empty world remembers something: %s", diff)
-		}
-		if t.Failed() {
-			t.Fatalf("seed %d", seed)
-		}
-	}
+	incrementalIsFull(t, newPolicyWorld)
 }
 
 // FuzzPolicies follows worlds about policies with strange texts in all places.
 func FuzzPolicies(f *testing.F) {
-	for i, s := range []string{"", "x", "\xff", "a/b", "/\x00", "10.0.0.0/99", "\n", "é", "999999h"} {
-		f.Add(uint64(i), s)
-	}
-	f.Fuzz(func(t *testing.T, seed uint64, strange string) {
-		w := newPolicyWorld(t, seed, strange)
-		for range 12 {
-			w.change(6)
-		}
-		w.check()
-		w.checkInputs()
-	})
+	fuzzWorlds(f, newPolicyWorld, "", "x", "\xff", "a/b", "/\x00", "10.0.0.0/99", "\n", "é", "999999h")
 }
 
 func (g generator) targets(kinds ...snapshot.Kind) []gatewayv1.LocalPolicyTargetReferenceWithSectionName {
@@ -263,7 +228,8 @@ func TestWorldsHavePolicies(t *testing.T) {
 		w := newPolicyWorld(t, seed, "")
 		for range 40 {
 			w.change(4)
-			for k, h := range w.tr.result().VirtualHosts {
+			result := w.tr.result()
+			for k, h := range result.VirtualHosts {
 				found[field.When(h.Policy != nil, "host")]++
 				found[field.When(h.Policy != nil && k.Listener.Own(), "host of an own listener")]++
 				found[field.When(len(h.Policy.Groups()) > 0, "service of a host")]++
@@ -271,14 +237,14 @@ func TestWorldsHavePolicies(t *testing.T) {
 					found[field.When(r.Policy != nil, "route "+r.Owner.Kind)]++
 				}
 			}
-			for _, l := range w.tr.result().Listeners {
+			for _, l := range result.Listeners {
 				found[field.When(l.Clients != nil, field.When(l.ID.Own(), "own ")+"clients")]++
 				found[field.When(len(l.Groups()) > 0, "collector")]++
 			}
-			for _, g := range w.tr.result().Groups {
+			for _, g := range result.Groups {
 				found[field.When(g.Outlier != nil, "outlier")]++
 			}
-			for _, s := range w.tr.result().Statuses {
+			for _, s := range result.Statuses {
 				if s.Policy != nil {
 					for _, a := range s.Policy.Ancestors {
 						found[a.Conditions[0].Reason]++
@@ -288,14 +254,9 @@ func TestWorldsHavePolicies(t *testing.T) {
 			}
 		}
 	}
-	for _, what := range []string{
+	haveAll(t, found,
 		"host", "host of an own listener", "service of a host", "route HTTPRoute", "route GRPCRoute", "route IngressRoute", "clients", "own clients",
 		"collector", "outlier", "Accepted", "Invalid", "Conflicted", "TargetNotFound", "TargetNotPermitted", "SharedListener",
 		"ResolvedRefs", "BackendNotFound", "InvalidKind", "RefNotPermitted", "UnsupportedProtocol",
-	} {
-		if found[what] == 0 {
-			t.Errorf("no world has %s", what)
-		}
-	}
-	t.Log(found)
+	)
 }

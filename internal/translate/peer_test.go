@@ -20,9 +20,7 @@ func TestWhatIsInForceGoesBeforeTheStatus(t *testing.T) {
 	bad := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "router"}, Spec: *spec(3), Status: v1alpha1.BGPPeerStatus{InForce: spec(1)}}
 	bad.Spec.Prepend = 17
 	for _, o := range []metav1.Object{&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}, bad} {
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 	incremental := New(input.Config{})
 	incremental.graph.Strict()

@@ -46,7 +46,8 @@ func (w *world) checkFence() {
 
 func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 	t.Helper()
-	for address, a := range tr.result().Assignments {
+	result := tr.result()
+	for address, a := range result.Assignments {
 		pool := s.AddressPools[snapshot.Name{Name: a.Pool}]
 		if pool == nil || !slices.ContainsFunc(pool.Status.Assignments, func(r v1alpha1.Assignment) bool {
 			return r.Address == address.String() && r.Kind == a.Owner.Kind && r.Namespace == a.Owner.Namespace && r.Name == a.Owner.Name
@@ -54,18 +55,18 @@ func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 			t.Fatalf("%s is used by %s without a record", address, a.Owner)
 		}
 		for _, machine := range a.Machines {
-			if tr.result().VIPs[model.VIPKey{Machine: machine, Address: address}] == nil {
+			if result.VIPs[model.VIPKey{Machine: machine, Address: address}] == nil {
 				t.Fatalf("%s is not at machine %s", address, machine)
 			}
 		}
 	}
-	for k, v := range tr.result().VIPs {
-		if a := tr.result().Assignments[v.Address]; a == nil || !slices.Contains(a.Machines, k.Machine) {
+	for k, v := range result.VIPs {
+		if a := result.Assignments[v.Address]; a == nil || !slices.Contains(a.Machines, k.Machine) {
 			t.Fatalf("%s is at machine %s and assigned to nobody there", v.Address, k.Machine)
 		}
 	}
 	owners := map[string]string{}
-	for o, status := range tr.result().Statuses {
+	for o, status := range result.Statuses {
 		if status.AddressPool == nil {
 			continue
 		}
@@ -76,12 +77,12 @@ func checkFence(t testing.TB, s *snapshot.Snapshot, tr *Translator) {
 			owners[a.Address] = o.Name
 		}
 	}
-	for o, status := range tr.result().Statuses {
+	for o, status := range result.Statuses {
 		if status.Gateway == nil || tr.vip.Outcomes.Get(tr.graph.Peek(), o) == nil {
 			continue
 		}
 		for _, shown := range status.Gateway.Addresses {
-			if a := tr.result().Assignments[netip.MustParseAddr(shown.Value)]; a == nil || a.Owner != o {
+			if a := result.Assignments[netip.MustParseAddr(shown.Value)]; a == nil || a.Owner != o {
 				t.Fatalf("%s shows %s, which is not its own", o, shown.Value)
 			}
 		}

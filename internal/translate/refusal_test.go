@@ -191,11 +191,7 @@ func TestWorldsRefuse(t *testing.T) {
 			}
 		}
 	}
-	for _, reason := range reasons {
-		if seen[reason] == 0 {
-			t.Errorf("no world has an endpoint that %s: %v", reason, seen)
-		}
-	}
+	haveAll(t, seen, reasons...)
 }
 
 // BenchmarkRefusals is the cost of a pool whose addresses change, among 100,000 endpoints that it does not

@@ -18,12 +18,7 @@ import (
 func TestManyRivals(t *testing.T) {
 	const n = 300
 	s := snapshot.New()
-	readYAML(t, s, []byte(`
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: fairlead}
-spec: {controllerName: fairlead.dev/gateway}
----
+	readYAML(t, s, []byte(ourClass+`
 apiVersion: gateway.networking.k8s.io/v1
 kind: Gateway
 metadata: {name: web, namespace: team}

@@ -28,8 +28,8 @@ spec: {type: LoadBalancer, loadBalancerClass: fairlead.dev/l4, ports: [{port: %d
 `, name, namespace, created, share, port)
 }
 
-// settleAgain records what pools give away, as a plane does, until nothing is left to write.
-func settleAgain(t *testing.T, tr *Translator, s *snapshot.Snapshot) {
+// recordAll writes the assignments of pools into the snapshot, as a plane does, until nothing is left to write.
+func recordAll(t *testing.T, tr *Translator, s *snapshot.Snapshot) {
 	t.Helper()
 	for range 4 {
 		keys := tr.record(s)
@@ -62,7 +62,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 						tr.Apply(s, []snapshot.Key{k})
 					}
 				}
-				settleAgain(t, tr, s)
+				recordAll(t, tr, s)
 			}
 			leads, _ := Full(input.Config{}, s)
 			if text(leads) != text(tr) {
@@ -85,7 +85,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 			gone := snapshot.Key{Kind: snapshot.KindService, Name: snapshot.Name{Namespace: "a", Name: "older"}}
 			s.Delete(gone)
 			tr.Apply(s, []snapshot.Key{gone})
-			settleAgain(t, tr, s)
+			recordAll(t, tr, s)
 			if f := tr.result().Frontends[key]; f == nil || f.Owner.Name != "younger" {
 				t.Errorf("%s: when the winner went the frontends are %v", c.name, tr.result().Frontends)
 			}
@@ -107,7 +107,7 @@ func TestPermissionEnds(t *testing.T) {
 	pool.Spec.Sharing = nil
 	s.AddressPools[n] = pool
 	tr.Apply(s, []snapshot.Key{{Kind: snapshot.KindAddressPool, Name: n}})
-	settleAgain(t, tr, s)
+	recordAll(t, tr, s)
 	for key, f := range tr.result().Frontends {
 		if f.Owner.Name != "own" || key.Port != 80 {
 			t.Errorf("%s is left to %s", key, f.Owner)

@@ -38,12 +38,6 @@ spec: {ports: [{port: 443}]}
 // TestOldestGatewayKeepsItsNames holds that of several Gateways whose listeners have one hostname only the oldest's
 // TLSRoutes have names below it, whatever came first, and that the next one's have them when it goes.
 func TestOldestGatewayKeepsItsNames(t *testing.T) {
-	const class = `
-apiVersion: gateway.networking.k8s.io/v1
-kind: GatewayClass
-metadata: {name: fairlead}
-spec: {controllerName: fairlead.dev/gateway}
-`
 	var names []string
 	for i := range 16 { // of few, chance would give each to the right one now and then
 		names = append(names, fmt.Sprintf("n%d.test", i))
@@ -55,7 +49,7 @@ spec: {controllerName: fairlead.dev/gateway}
 	}
 	for _, order := range [][]string{{old, young, next}, {young, next, old}} {
 		s := snapshot.New()
-		readYAML(t, s, []byte(class+"---"+strings.Join(order, "---")))
+		readYAML(t, s, []byte(ourClass+strings.Join(order, "---")))
 		tr, _ := Full(input.Config{}, s)
 		served := func(namespace string) {
 			t.Helper()

@@ -24,9 +24,7 @@ func TestUnclaimedGateways(t *testing.T) {
 		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "served"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "theirs"}},
 		&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "lost"}, Spec: gatewayv1.GatewaySpec{GatewayClassName: "fairlead"}},
 	} {
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 	problems := unclaimedGateways(s, input.ControllerName)
 	if len(problems) != 1 || problems[0].Subject != "Gateway team/lost" || problems[0].Reason != reasonNoClass ||
@@ -34,9 +32,7 @@ func TestUnclaimedGateways(t *testing.T) {
 		t.Errorf("%+v", problems)
 	}
 	class.Name = "fairlead"
-	if _, err := s.Set(class); err != nil {
-		t.Fatal(err)
-	}
+	setAll(t, s, class)
 	if problems := unclaimedGateways(s, input.ControllerName); len(problems) != 0 {
 		t.Errorf("with the class: %+v", problems)
 	}
@@ -59,9 +55,7 @@ func TestUnclaimedRoutes(t *testing.T) {
 		route("lost", gatewayv1.ParentReference{Name: "edge"}),
 		route("alone"),
 	} {
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 	got := map[string]string{}
 	for _, p := range unclaimedRoutes(s) {
@@ -84,9 +78,7 @@ func TestUnclaimedServices(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: class},
 		}
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 	problems := unclaimedServices(s)
 	if len(problems) != 1 || problems[0].Subject != "Service default/mistyped" || problems[0].Reason != reasonNoServiceClass || !strings.Contains(problems[0].Message, "the class of Fairlead is fairlead.dev/l4") {
@@ -102,9 +94,7 @@ func TestUnclaimedIsSorted(t *testing.T) {
 			&gatewayv1.HTTPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}},
 			&gatewayv1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: name}},
 		} {
-			if _, err := s.Set(o); err != nil {
-				t.Fatal(err)
-			}
+			setAll(t, s, o)
 		}
 	}
 	problems := Unclaimed(s, input.ControllerName)

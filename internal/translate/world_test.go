@@ -17,6 +17,14 @@ import (
 	"fairlead.dev/internal/translate/certificate/certificatetest"
 )
 
+// ourClass is the GatewayClass that is ours.
+const ourClass = `
+apiVersion: gateway.networking.k8s.io/v1
+kind: GatewayClass
+metadata: {name: fairlead}
+spec: {controllerName: fairlead.dev/gateway}
+---`
+
 // newObject returns an empty object of a kind; nil: no snapshot holds the kind.
 func newObject(kind snapshot.Kind) metav1.Object {
 	if r, is := snapshot.ResourceOf(kind); is {
@@ -56,9 +64,7 @@ func readYAML(t testing.TB, s *snapshot.Snapshot, text []byte) {
 			fillIn(t, config.Data)
 			o = snapshot.TrimConfigMap(config)
 		}
-		if _, err := s.Set(o); err != nil {
-			t.Fatal(err)
-		}
+		setAll(t, s, o)
 	}
 }
 
@@ -80,6 +86,20 @@ func fillIn(t testing.TB, data map[string]string) {
 		}
 		data[k] = namedPairs[names][what]
 	}
+}
+
+// setAll puts objects into the snapshot.
+func setAll(t testing.TB, s *snapshot.Snapshot, objects ...metav1.Object) []snapshot.Key {
+	t.Helper()
+	var keys []snapshot.Key
+	for _, o := range objects {
+		k, err := s.Set(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+	}
+	return keys
 }
 
 // text is what a result says, for comparisons.
