@@ -59,7 +59,7 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 	for r := range GatewayRoutes(s) {
 		var missing []string
 		attached := false
-		for i, ref := range r.Parents {
+		for i, ref := range r.parents {
 			parent, ours := gateway.ParentOf(ref, r.Object.Namespace)
 			switch {
 			case !ours:
@@ -118,7 +118,7 @@ func unclaimedServices(s *snapshot.Snapshot) []model.Problem {
 type GatewayRoute struct {
 	Object    model.Object
 	Hostnames []gatewayv1.Hostname
-	Parents   []gatewayv1.ParentReference
+	parents   []gatewayv1.ParentReference
 }
 
 // GatewayRoutes are the routes of Gateways in a snapshot as they are written, in no order.

@@ -54,7 +54,7 @@ func New(g *memo.Graph, in *input.Tables) *Tables {
 		return o, o != nil
 	}, memo.Reads(in.Secrets)).Equal(samePair)
 	t.Certificates = memo.NewTable(g, "certificate", func(c *memo.Context, n snapshot.Name) (*Certificate, bool) {
-		return Read(t.pairs.Get(c, n), n), true
+		return read(t.pairs.Get(c, n), n), true
 	}, memo.Reads(t.pairs))
 	t.Authorities = memo.NewTable(g, "CA certificates", t.makeAuthority, memo.Reads(in.Secrets, in.ConfigMaps))
 	t.Validity = memo.NewTable(g, "validity of a certificate", func(c *memo.Context, n snapshot.Name) (string, bool) {
@@ -120,8 +120,8 @@ func secretOf(id model.CertificateID) snapshot.Name {
 	return snapshot.Name{Namespace: namespace, Name: name}
 }
 
-// ID is the model's name for the certificate of a Secret.
-func ID(n snapshot.Name) model.CertificateID {
+// idOf is the model's name for the certificate of a Secret.
+func idOf(n snapshot.Name) model.CertificateID {
 	return model.CertificateID(n.Namespace + "/" + n.Name)
 }
 
@@ -131,8 +131,8 @@ const (
 	bundleLimit = 1 << 20
 )
 
-// Read parses the TLS Secret n; o is nil where it does not exist. Problem says why it cannot be used.
-func Read(o *corev1.Secret, n snapshot.Name) *Certificate {
+// read parses the TLS Secret n; o is nil where it does not exist. Problem says why it cannot be used.
+func read(o *corev1.Secret, n snapshot.Name) *Certificate {
 	bad := func(problem string) *Certificate { return &Certificate{Problem: problem} }
 	if o == nil {
 		return bad("not found")
@@ -164,13 +164,13 @@ func Read(o *corev1.Secret, n snapshot.Name) *Certificate {
 		return bad(problem)
 	}
 	return &Certificate{KeyType: keyType, Certificate: &model.Certificate{
-		ID: ID(n), Chain: encodeCertificates(certificates), Key: model.Redacted(pem.EncodeToMemory(block)), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
-		MustStaple: MustStaple(leaf),
+		ID: idOf(n), Chain: encodeCertificates(certificates), Key: model.Redacted(pem.EncodeToMemory(block)), Names: certificateNames(leaf), NotBefore: leaf.NotBefore.UTC(), NotAfter: leaf.NotAfter.UTC(),
+		MustStaple: mustStaple(leaf),
 	}}
 }
 
-// MustStaple reports whether the certificate has the TLS feature status_request (RFC 7633, 4).
-func MustStaple(leaf *x509.Certificate) bool {
+// mustStaple reports whether the certificate has the TLS feature status_request (RFC 7633, 4).
+func mustStaple(leaf *x509.Certificate) bool {
 	for _, e := range leaf.Extensions {
 		var features []int
 		if !e.Id.Equal(asn1.ObjectIdentifier{1, 3, 6, 1, 5, 5, 7, 1, 24}) {
@@ -351,7 +351,7 @@ func certificateNames(c *x509.Certificate) []string {
 
 // Authority is a bundle of CA certificates, or why there is none.
 type Authority struct {
-	Problem   string // as certificateFact's
+	Problem   string // as of a Certificate
 	Authority *model.Authority
 }
 

@@ -60,7 +60,7 @@ func TestCertificatesAreJudged(t *testing.T) {
 		{"a curve that Envoy refuses", certificatetest.SecretOf(small, smallKey), "neither RSA nor ECDSA"},
 		{"a kind of key that Envoy refuses", certificatetest.SecretOf(ed, edText), "neither an RSA nor an ECDSA key"},
 	} {
-		f := Read(c.secret, name)
+		f := read(c.secret, name)
 		if (c.problem == "") != (f.Problem == "") || !strings.Contains(f.Problem, c.problem) || (f.Certificate == nil) != (c.problem != "") {
 			t.Errorf("%s: problem %q, want %q", c.what, f.Problem, c.problem)
 		}
@@ -71,7 +71,7 @@ func TestCertificatesAreJudged(t *testing.T) {
 			t.Errorf("%s: the problem shows the key: %s", c.what, f.Problem)
 		}
 	}
-	f := Read(certificatetest.SecretOf(chain, key), name)
+	f := read(certificatetest.SecretOf(chain, key), name)
 	if c := f.Certificate; c.ID != "team/web" || strings.Join(c.Names, " ") != "*.example.org www.example.com" || c.NotAfter.Year() != 2027 || f.KeyType != "P-256" {
 		t.Errorf("a certificate is %+v, %s", c, f.KeyType)
 	}

@@ -23,7 +23,7 @@ func TestMustStaple(t *testing.T) {
 		"cannot be read":   {feature(0x30, 9, 2, 1), false},
 		"nothing asked of": {feature(0x30, 0), false},
 	} {
-		if got := MustStaple(c.leaf); got != c.want {
+		if got := mustStaple(c.leaf); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

@@ -62,14 +62,14 @@ func (v *Result[R]) Fail(reason R, message string) {
 	v.Message += "; " + message
 }
 
-// MessageLimit is the longest message that conditions may carry (32,768 in the
+// messageLimit is the longest message that conditions may carry (32,768 in the
 // schema of metav1.Condition), with room for those who add to it.
-const MessageLimit = 16 << 10
+const messageLimit = 16 << 10
 
 // Limit cuts a message that is too long to be written, and makes it UTF-8.
 func Limit(message string) string {
-	if len(message) > MessageLimit {
-		message = message[:MessageLimit] + " ..."
+	if len(message) > messageLimit {
+		message = message[:messageLimit] + " ..."
 	}
 	return strings.ToValidUTF8(message, "\uFFFD")
 }

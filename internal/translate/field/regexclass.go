@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// RegexClasses are the names that RE2 knows after \p, and Envoy 1.40 with it (TestRegexClasses of xds): categories,
+// regexClasses are the names that RE2 knows after \p, and Envoy 1.40 with it (TestRegexClasses of xds): categories,
 // scripts of Unicode, and Any. Go's own tables grow with its versions, and what RE2 does not know it refuses with the
 // whole shard, in which others have hosts. They are sorted.
-var RegexClasses = []string{
+var regexClasses = []string{
 	"Adlam", "Ahom", "Anatolian_Hieroglyphs", "Any", "Arabic", "Armenian", "Avestan", "Balinese", "Bamum", "Bassa_Vah",
 	"Batak", "Bengali", "Bhaiksuki", "Bopomofo", "Brahmi", "Braille", "Buginese", "Buhid", "C", "Canadian_Aboriginal",
 	"Carian", "Caucasian_Albanian", "Cc", "Cf", "Chakma", "Cham", "Cherokee", "Chorasmian", "Co", "Common", "Coptic",
@@ -46,7 +46,7 @@ func strangeClass(expression string) string {
 			continue
 		}
 		name = strings.TrimPrefix(name, "^")
-		if _, known := slices.BinarySearch(RegexClasses, name); !known {
+		if _, known := slices.BinarySearch(regexClasses, name); !known {
 			return expression[i-1:i+2] + name + "}"
 		}
 	}

@@ -15,8 +15,8 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
-// ClientValidation is how a Gateway verifies clients that speak TLS, at one port or by default.
-type ClientValidation struct {
+// clientValidation is how a Gateway verifies clients that speak TLS, at one port or by default.
+type clientValidation struct {
 	port     int32  // 0 is the default
 	path     string // of the field
 	resolved ListenerResult
@@ -27,8 +27,8 @@ type ClientValidation struct {
 }
 
 // frontend is what holds at a port; nil when nothing is said.
-func (f *Gateway) frontend(port int32) *ClientValidation {
-	var found *ClientValidation
+func (f *Gateway) frontend(port int32) *clientValidation {
+	var found *clientValidation
 	for i := range f.frontends {
 		if p := f.frontends[i].port; p == port || p == 0 && found == nil {
 			found = &f.frontends[i]
@@ -71,8 +71,8 @@ func (t *Tables) makeFrontends(c *memo.Context, f *Gateway, n snapshot.Name, o *
 	}
 }
 
-func (t *Tables) makeFrontend(c *memo.Context, n snapshot.Name, port int32, o *gatewayv1.FrontendTLSValidation, path string) ClientValidation {
-	f := ClientValidation{port: port, path: path}
+func (t *Tables) makeFrontend(c *memo.Context, n snapshot.Name, port int32, o *gatewayv1.FrontendTLSValidation, path string) clientValidation {
+	f := clientValidation{port: port, path: path}
 	if o == nil {
 		return f
 	}
@@ -103,7 +103,7 @@ func (t *Tables) makeFrontend(c *memo.Context, n snapshot.Name, port int32, o *g
 }
 
 // clientCA resolves one reference to CA certificates; empty when it is broken.
-func (t *Tables) clientCA(c *memo.Context, f *ClientValidation, n snapshot.Name, ref *gatewayv1.ObjectReference, path string) model.AuthorityID {
+func (t *Tables) clientCA(c *memo.Context, f *clientValidation, n snapshot.Name, ref *gatewayv1.ObjectReference, path string) model.AuthorityID {
 	kind := snapshot.Kind(ref.Kind)
 	if ref.Group != "" || kind != snapshot.KindConfigMap && kind != snapshot.KindSecret {
 		f.resolved.Fail(gatewayv1.ListenerReasonInvalidCACertificateKind,

@@ -35,7 +35,7 @@ type Gateway struct {
 	// resolved is of references that are not a listener's.
 	resolved  gatewayResult
 	Listeners []Listener
-	frontends []ClientValidation // the default first, then those of ports
+	frontends []clientValidation // the default first, then those of ports
 	// clientCertificate is shown to backends.
 	clientCertificate model.CertificateID
 
@@ -61,7 +61,7 @@ type Tables struct {
 	host         *host.Tables
 
 	Classes  *memo.Table[string, *Class] // that name our controller
-	sets     *memo.Table[snapshot.Name, *ListenerSet]
+	sets     *memo.Table[snapshot.Name, *listenerSet]
 	Gateways *memo.Table[snapshot.Name, *Gateway] // of our classes
 	Outcomes *memo.Sum[SetKey, memo.Unit, *SetOutcome, *SetOutcome]
 	Sections *memo.Sum[sectionKey, memo.Unit, struct{}, struct{}] // of listeners that proxies serve

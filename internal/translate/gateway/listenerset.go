@@ -15,9 +15,9 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
-// ListenerSet is a ListenerSet judged for itself: before it is known whether its Gateway takes
+// listenerSet is a ListenerSet judged for itself: before it is known whether its Gateway takes
 // it, and who else has its ports and hostnames.
-type ListenerSet struct {
+type listenerSet struct {
 	created   int64
 	gateway   snapshot.Name
 	listeners []Listener
@@ -33,12 +33,12 @@ type SetOutcome struct {
 	clientCertificate model.CertificateID // the Gateway's
 }
 
-func (t *Tables) makeListenerSet(c *memo.Context, n snapshot.Name) (*ListenerSet, bool) {
+func (t *Tables) makeListenerSet(c *memo.Context, n snapshot.Name) (*listenerSet, bool) {
 	o := t.in.ListenerSets.Get(c, n)
 	if o == nil {
 		return nil, false
 	}
-	f := &ListenerSet{created: o.CreationTimestamp.Unix()}
+	f := &listenerSet{created: o.CreationTimestamp.Unix()}
 	f.gateway, _ = input.GatewayOf(o)
 	b := bearer{t, c, snapshot.KindListenerSet, n}
 	for i := range o.Spec.Listeners {
@@ -55,7 +55,7 @@ func (t *Tables) mergeSets(c *memo.Context, f *Gateway, n snapshot.Name, allowed
 	if names.Len() == 0 {
 		return nil
 	}
-	sets := make(map[snapshot.Name]*ListenerSet, names.Len())
+	sets := make(map[snapshot.Name]*listenerSet, names.Len())
 	for set := range names.All() {
 		if s := t.sets.Get(c, set); s != nil {
 			sets[set] = s

@@ -23,7 +23,7 @@ import (
 // out.
 type Balance struct {
 	Settings BalanceSettings
-	Invalid  field.PolicyResult
+	invalid  field.PolicyResult
 }
 
 // BalanceSettings are what one policy says: the zero value of a field is that it says
@@ -308,7 +308,7 @@ func newBalance(o *v1alpha1.LoadBalancerPolicy) *Balance {
 			s.maxFlows = 0
 		}
 	}
-	return &Balance{Settings: s, Invalid: c.Invalid}
+	return &Balance{Settings: s, invalid: c.Invalid}
 }
 
 func healthCheck(c *field.Policy, o *v1alpha1.HealthCheck, path string) *model.HealthCheck {
@@ -412,5 +412,5 @@ func BalanceAnchor(of model.Object, section gatewayv1.SectionName) target.Ref {
 const DefaultAffinity = 3 * time.Hour
 
 func (t *Tables) balanceOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
-	return t.Balance.Get(c, n).Invalid, references
+	return t.Balance.Get(c, n).invalid, references
 }

@@ -23,8 +23,8 @@ import (
 type Client struct {
 	Settings ClientSettings
 	Groups   []model.BackendGroup // that settings name
-	Invalid  field.PolicyResult
-	Resolved field.PolicyResult
+	invalid  field.PolicyResult
+	resolved field.PolicyResult
 }
 
 // ClientSettings are what one policy says: nil is that it says nothing, so that another
@@ -33,8 +33,8 @@ type ClientSettings struct {
 	trustedHops   *uint32
 	proxyProtocol *bool
 	http3         *bool
-	Escaped       v1alpha1.EscapedSlashesAction
-	KeepSlashes   *bool
+	escaped       v1alpha1.EscapedSlashesAction
+	keepSlashes   *bool
 	forwardedHost *bool
 	forwardedPort *bool
 	errorPages    []model.ErrorPage
@@ -65,9 +65,9 @@ func (t *Tables) makeClientPolicy(ctx *memo.Context, n snapshot.Name) (*Client, 
 	}
 	s.proxyProtocol, s.http3 = spec.AcceptProxyProtocol, spec.HTTP3
 	if p := spec.Path; p != nil {
-		s.KeepSlashes = p.DisableMergeSlashes
+		s.keepSlashes = p.DisableMergeSlashes
 		if _, known := escapedSlashes[p.EscapedSlashesAction]; known {
-			s.Escaped = p.EscapedSlashesAction
+			s.escaped = p.EscapedSlashesAction
 		} else if p.EscapedSlashesAction != "" {
 			c.Fail("spec.path.escapedSlashesAction", field.Quote(string(p.EscapedSlashesAction))+" must be UnescapeAndRedirect, UnescapeAndForward, RejectRequest or KeepUnchanged")
 		}
@@ -106,7 +106,7 @@ func (t *Tables) makeClientPolicy(ctx *memo.Context, n snapshot.Name) (*Client, 
 			f.Groups = backend.AddGroup(f.Groups, *group)
 		}
 	}
-	f.Invalid, f.Resolved = c.Invalid, c.resolved
+	f.invalid, f.resolved = c.Invalid, c.resolved
 	return f, true
 }
 
@@ -197,7 +197,7 @@ func (s ClientSettings) Under(o ClientSettings) ClientSettings {
 	s.trustedHops = cmp.Or(s.trustedHops, o.trustedHops)
 	s.proxyProtocol = cmp.Or(s.proxyProtocol, o.proxyProtocol)
 	s.http3 = cmp.Or(s.http3, o.http3)
-	s.Escaped, s.KeepSlashes = cmp.Or(s.Escaped, o.Escaped), cmp.Or(s.KeepSlashes, o.KeepSlashes)
+	s.escaped, s.keepSlashes = cmp.Or(s.escaped, o.escaped), cmp.Or(s.keepSlashes, o.keepSlashes)
 	s.forwardedHost, s.forwardedPort = cmp.Or(s.forwardedHost, o.forwardedHost), cmp.Or(s.forwardedPort, o.forwardedPort)
 	if len(s.errorPages) == 0 {
 		s.errorPages = o.errorPages
@@ -217,7 +217,7 @@ func (s ClientSettings) Under(o ClientSettings) ClientSettings {
 func (s ClientSettings) At(protocol model.Protocol) *model.ClientSettings {
 	m := &model.ClientSettings{
 		TrustedHops: s.trustedHops, AcceptProxyProtocol: field.Deref(s.proxyProtocol),
-		EscapedSlashes: escapedSlashes[s.Escaped], KeepSlashes: field.Deref(s.KeepSlashes),
+		EscapedSlashes: escapedSlashes[s.escaped], KeepSlashes: field.Deref(s.keepSlashes),
 		ForwardedHost: field.Deref(s.forwardedHost), ForwardedPort: field.Deref(s.forwardedPort), ErrorPages: s.errorPages,
 		MaxConnections: uint32(field.Deref(s.limits.MaxConnections)), MaxHeaderBytes: uint32(field.Deref(s.limits.MaxHeaderBytes)),
 		MaxHeaders: uint32(field.Deref(s.limits.MaxHeaders)), MaxRequestsPerConnection: uint32(field.Deref(s.limits.MaxRequestsPerConnection)),
@@ -238,5 +238,5 @@ func (s ClientSettings) At(protocol model.Protocol) *model.ClientSettings {
 
 func (t *Tables) clientOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
 	p := t.Clients.Get(c, n)
-	return p.Invalid, p.Resolved
+	return p.invalid, p.resolved
 }

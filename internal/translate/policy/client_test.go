@@ -17,11 +17,11 @@ func TestSlashesOfPolicies(t *testing.T) {
 		want       *model.ClientSettings
 	}{
 		{want: nil},
-		{own: ClientSettings{Escaped: v1alpha1.UnescapeAndRedirect}, class: ClientSettings{Escaped: v1alpha1.KeepUnchanged}, want: nil},
-		{own: ClientSettings{KeepSlashes: &keep}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
-		{own: ClientSettings{KeepSlashes: &keep}, class: ClientSettings{Escaped: v1alpha1.UnescapeAndRedirect}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
-		{own: ClientSettings{KeepSlashes: &keep}, class: ClientSettings{Escaped: v1alpha1.KeepUnchanged}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesKeep}},
-		{class: ClientSettings{Escaped: v1alpha1.UnescapeAndForward}, want: &model.ClientSettings{EscapedSlashes: model.SlashesUnescape}},
+		{own: ClientSettings{escaped: v1alpha1.UnescapeAndRedirect}, class: ClientSettings{escaped: v1alpha1.KeepUnchanged}, want: nil},
+		{own: ClientSettings{keepSlashes: &keep}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
+		{own: ClientSettings{keepSlashes: &keep}, class: ClientSettings{escaped: v1alpha1.UnescapeAndRedirect}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesReject}},
+		{own: ClientSettings{keepSlashes: &keep}, class: ClientSettings{escaped: v1alpha1.KeepUnchanged}, want: &model.ClientSettings{KeepSlashes: true, EscapedSlashes: model.SlashesKeep}},
+		{class: ClientSettings{escaped: v1alpha1.UnescapeAndForward}, want: &model.ClientSettings{EscapedSlashes: model.SlashesUnescape}},
 	} {
 		got := c.own.Under(c.class).At(model.ProtocolHTTP)
 		if (got == nil) != (c.want == nil) || got != nil && !reflect.DeepEqual(*got, *c.want) {

@@ -21,8 +21,8 @@ import (
 type Route struct {
 	Policy   model.RoutePolicy
 	groups   []model.BackendGroup // that policy names
-	Invalid  field.PolicyResult
-	Resolved field.PolicyResult
+	invalid  field.PolicyResult
+	resolved field.PolicyResult
 }
 
 func (t *Tables) makeRoutePolicy(ctx *memo.Context, n snapshot.Name) (*Route, bool) {
@@ -59,7 +59,7 @@ func (t *Tables) makeRoutePolicy(ctx *memo.Context, n snapshot.Name) (*Route, bo
 		is := *spec.GRPCWeb
 		f.Policy.GRPCWeb = &is
 	}
-	f.Invalid, f.Resolved = c.Invalid, c.resolved
+	f.invalid, f.resolved = c.Invalid, c.resolved
 	return f, true
 }
 
@@ -211,5 +211,5 @@ func (c *policyCompiler) addresses(o *v1alpha1.AddressFilter, path string) *mode
 
 func (t *Tables) routeOutcome(c *memo.Context, n snapshot.Name) (values, references field.PolicyResult) {
 	p := t.Routes.Get(c, n)
-	return p.Invalid, p.Resolved
+	return p.invalid, p.resolved
 }

@@ -21,13 +21,13 @@ type Ref struct {
 	Section string // empty is the whole object
 }
 
-// Object is an object that policies of one kind are attached to, or to sections of which they are.
-type Object struct {
+// targetObject is an object that policies of one kind are attached to, or to sections of which they are.
+type targetObject struct {
 	kind   snapshot.Kind
 	object model.Object
 }
 
-func (p Ref) whole() Object { return Object{p.Kind, p.Object} }
+func (p Ref) whole() targetObject { return targetObject{p.Kind, p.Object} }
 
 // OfWhole is what policies of the whole object are attached to.
 func (p Ref) OfWhole() Ref {
@@ -116,7 +116,7 @@ func OlderPolicy(createdA int64, a snapshot.Name, createdB int64, b snapshot.Nam
 type Tables struct {
 	in *input.Tables
 
-	Slots *memo.Sum[Object, sectionPolicy, int64, objectPolicies]
+	Slots *memo.Sum[targetObject, sectionPolicy, int64, objectPolicies]
 	// ofClasses are the policies of whole GatewayClasses, and classes who has each.
 	ofClasses *memo.Sum[memo.Unit, classAnchor, int64, memo.Parts[classAnchor, int64]]
 	Classes   *memo.Table[memo.Unit, map[string]Policy]
@@ -133,7 +133,7 @@ type classAnchor struct {
 // New adds the policies of each target to a graph.
 func New(g *memo.Graph, in *input.Tables) *Tables {
 	t := &Tables{in: in}
-	t.Slots = memo.NewFold[Object](g, "policies of a target", (*objectPolicies).fold).Shows(objectPolicies.shows)
+	t.Slots = memo.NewFold[targetObject](g, "policies of a target", (*objectPolicies).fold).Shows(objectPolicies.shows)
 	t.ofClasses = memo.NewSum[memo.Unit, classAnchor, int64](g, "ClientPolicies of GatewayClasses")
 	for _, p := range in.Policies {
 		t.scan(p)
