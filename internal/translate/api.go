@@ -8,7 +8,6 @@ import (
 	"fairlead.dev/internal/translate/address"
 	"fairlead.dev/internal/translate/condition"
 	"fairlead.dev/internal/translate/input"
-	"fairlead.dev/internal/translate/render"
 	"fairlead.dev/internal/translate/status"
 )
 
@@ -20,8 +19,6 @@ type (
 	Status = status.Status
 	// Hold says why a resource is not programmed although nothing of it is invalid.
 	Hold = condition.Hold
-	// Desired is the whole result of a translation.
-	Desired = render.Desired
 )
 
 // ControllerName and IngressClass are the names by which resources are ours, unless the configuration says others.

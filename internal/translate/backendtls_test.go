@@ -29,7 +29,7 @@ func TestManyBackendTLSPolicies(t *testing.T) {
 		objects = append(objects, policy(i))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	edges := 0
 	for _, size := range tr.graph.Sizes() {
 		edges += size.Reads

@@ -15,7 +15,7 @@ import (
 // are told of an address only after its record, so a translation of manifests alone
 // shows none.
 func Converge(c input.Config, s *snapshot.Snapshot) *Translator {
-	t, _ := Full(c, s)
+	t := full(c, s)
 	const rounds = 4 // two suffice, see ADR 14
 	for range rounds {
 		keys := t.record(s)

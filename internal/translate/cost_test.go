@@ -47,7 +47,7 @@ spec:
   rules: [{matches: [{path: {value: /}}], backendRefs: [{name: app-%[1]d, port: 80}]}]
 `, i))
 	}
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	return tr, s
 }
 

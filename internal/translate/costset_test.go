@@ -42,7 +42,7 @@ spec: {ports: [{port: 80}]}
 		}
 		setAll(t, s, set)
 	}
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	return tr, s
 }
 

@@ -52,7 +52,7 @@ func TestDelegationDepth(t *testing.T) {
 		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate("/", fmt.Sprintf("ir-%d", i+1))))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	if got := statusOf(t, tr, fmt.Sprintf("ir-%d", maxDepth-1)); got.CurrentStatus != contourv1beta1.StatusValid {
 		t.Errorf("the last but one within reach: %+v", got)
 	}
@@ -76,7 +76,7 @@ func TestDelegationFansOut(t *testing.T) {
 		objects = append(objects, delegating(fmt.Sprintf("ir-%d", i), delegate(prefix+"/a", next), delegate(prefix+"/a/a", next)))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	if got := statusOf(t, tr, "ir-0"); !strings.Contains(got.Description, "takes another prefix of this host already") {
 		t.Errorf("the root: %+v", got)
 	}
@@ -172,7 +172,7 @@ func TestTreeWithTooManyRoutesKeepsEqualParts(t *testing.T) {
 		a.Spec.Routes = append(a.Spec.Routes, add(fmt.Sprintf("many-%d", i), fmt.Sprintf("/0/%d/", i), 12_000))
 	}
 	setAll(t, s, append(objects, webService())...)
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	for _, name := range []string{"child-1", "x", "y"} {
 		if got := statusOf(t, tr, name); got.Description != "valid IngressRoute" {
 			t.Errorf("%s, with less than an equal part: %+v", name, got)
@@ -191,7 +191,7 @@ func TestRootWithTooManyRoutes(t *testing.T) {
 		root.Spec.Routes = append(root.Spec.Routes, contourv1beta1.Route{Match: fmt.Sprintf("/%d", i), Services: []contourv1beta1.Service{{Name: "web", Port: 80}}})
 	}
 	setAll(t, s, root, webService())
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	if got := statusOf(t, tr, "root"); got.CurrentStatus != contourv1beta1.StatusInvalid || got.Description != "spec.routes: has 65537 routes, and one host may have 65536" {
 		t.Errorf("too many: %+v", got)
 	}
@@ -219,7 +219,7 @@ func TestDelegationTakesNobodysPlace(t *testing.T) {
 		delegating("thief", serve("/b"), delegate("/b/x", "checkout"), delegate("/b/y", "checkout")),
 		delegating("second", serve("/c"), delegate("/c/x", "checkout")),
 		delegating("checkout", serve("/checkout"), serve("/checkout/pay")))
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	const taken = ": IngressRoute team/checkout takes another prefix of this host already: it can take one"
 	for name, want := range map[string]string{
 		"root": "valid IngressRoute", "checkout": "valid IngressRoute",
@@ -251,7 +251,7 @@ func TestManyServicesOfARoute(t *testing.T) {
 	o := rootOf(&contourv1beta1.IngressRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "root"}}, "app.example.com")
 	o.Spec.Routes = []contourv1beta1.Route{{Match: "/", Services: many}}
 	setAll(t, s, o)
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	if got := statusOf(t, tr, "root"); !strings.Contains(got.Description, "spec.routes[0].services: 16000 are too many: at most 128") {
 		t.Errorf("the root: %.300s", got.Description)
 	}
@@ -271,7 +271,7 @@ func BenchmarkLargeTree(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	child := objects[5].(*contourv1beta1.IngressRoute)
 	for b.Loop() {
 		child = child.DeepCopy()

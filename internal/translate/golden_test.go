@@ -70,7 +70,7 @@ func golden(t *testing.T, name string) {
 	if want == nil {
 		t.Fatal("the case expects nothing")
 	}
-	tr, _ := Full(config, s)
+	tr := full(config, s)
 	if !unrecorded {
 		tr = Converge(config, s)
 	}

@@ -26,7 +26,7 @@ func TestWhatIsInForceGoesBeforeTheStatus(t *testing.T) {
 	incremental.graph.Strict()
 	med := func(changed ...snapshot.Key) uint32 {
 		t.Helper()
-		tr, _ := Full(input.Config{}, s)
+		tr := full(input.Config{}, s)
 		incremental.Apply(s, changed)
 		if want, got := text(tr), text(incremental); want != got {
 			t.Fatalf("the incremental result is not the full one; %s", lineDiff(want, got))

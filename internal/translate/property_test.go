@@ -146,15 +146,15 @@ func follow[K comparable, V any](t testing.TB, mirror, changes map[K]*V) {
 // check holds the translator against a fresh one.
 func (w *world) check() {
 	w.t.Helper()
-	full, _ := Full(w.config, w.snapshot)
-	if want, got := text(full), text(w.tr); want != got {
+	fresh := full(w.config, w.snapshot)
+	if want, got := text(fresh), text(w.tr); want != got {
 		w.t.Fatal("the incremental result is not the full one; " + lineDiff(want, got))
 	}
-	if !reflect.DeepEqual(full.Desired(), w.tr.Desired()) {
+	if !reflect.DeepEqual(fresh.Desired(), w.tr.Desired()) {
 		w.t.Fatal("the incremental result is not the full one, in something that its text does not say")
 	}
-	if !utf8.ValidString(text(full)) {
-		w.t.Fatalf("a result that is not UTF-8: %q", text(full))
+	if !utf8.ValidString(text(fresh)) {
+		w.t.Fatalf("a result that is not UTF-8: %q", text(fresh))
 	}
 	for o, s := range w.tr.result().Statuses {
 		checkConditions(w.t, o, s)
@@ -162,7 +162,7 @@ func (w *world) check() {
 	if !reflect.DeepEqual(w.mirror, w.tr.result()) {
 		w.t.Fatal("following the changes does not lead to the result")
 	}
-	if diff := sizeDiff(full, w.tr); diff != "" {
+	if diff := sizeDiff(fresh, w.tr); diff != "" {
 		w.t.Fatalf("what was read is remembered differently after changes: %s", diff)
 	}
 }
@@ -399,7 +399,7 @@ func incrementalIsFull(t *testing.T, newWorld func(t testing.TB, seed uint64, st
 			w.apply([]snapshot.Key{k})
 		}
 		w.check()
-		empty, _ := Full(w.config, w.snapshot)
+		empty := full(w.config, w.snapshot)
 		if diff := sizeDiff(empty, w.tr); diff != "" {
 			t.Errorf("an empty world remembers something: %s", diff)
 		}

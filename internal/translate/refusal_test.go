@@ -73,7 +73,7 @@ func TestRefusalsFollow(t *testing.T) {
 	}
 	s := snapshot.New()
 	readYAML(t, s, []byte(refusalGround))
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	for i, step := range []struct {
 		key  snapshot.Key
 		yaml string // empty: it is deleted
@@ -118,8 +118,8 @@ func TestRefusalsFollow(t *testing.T) {
 				t.Errorf("step %d: refusal %q, and the route says %q, want %q", i, set.Refusal, root.Description, says)
 			}
 		}
-		if full, _ := Full(input.Config{}, s); text(full) != text(tr) {
-			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(full), text(tr)))
+		if fresh := full(input.Config{}, s); text(fresh) != text(tr) {
+			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(fresh), text(tr)))
 		}
 	}
 }
@@ -131,7 +131,7 @@ func TestOwnEndpointsAreRefused(t *testing.T) {
 	at := netip.MustParseAddrPort
 	s := snapshot.New()
 	readYAML(t, s, []byte(refusalGround))
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	for i, step := range []struct {
 		own  snapshot.Own
 		want []string
@@ -153,8 +153,8 @@ func TestOwnEndpointsAreRefused(t *testing.T) {
 		if !slices.Equal(got, step.want) || !strings.Contains(set.Refusal, step.says) || (step.says == "") != (set.Refusal == "") {
 			t.Errorf("step %d: backends %q, want %q; refusal %q, want %q", i, got, step.want, set.Refusal, step.says)
 		}
-		if full, _ := Full(input.Config{}, s); text(full) != text(tr) {
-			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(full), text(tr)))
+		if fresh := full(input.Config{}, s); text(fresh) != text(tr) {
+			t.Fatalf("step %d: the incremental result is not the full one; %s", i, lineDiff(text(fresh), text(tr)))
 		}
 	}
 }
@@ -208,7 +208,7 @@ func BenchmarkRefusals(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	pools := []string{refusingPool("192.0.2.0/28"), refusingPool("192.0.2.0/29")}
 	for i := 0; b.Loop(); i++ {
 		b.StopTimer()

@@ -38,7 +38,7 @@ spec: {gatewayClassName: fairlead, listeners: [{name: http, port: 80, protocol: 
 			grpc(fmt.Sprintf("grpc-%d", i), n+i, "a.test"))
 	}
 	setAll(t, s, objects...)
-	tr, _ := Full(input.Config{}, s)
+	tr := full(input.Config{}, s)
 	edges := 0
 	for _, size := range tr.graph.Sizes() {
 		edges += size.Reads

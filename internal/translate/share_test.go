@@ -53,7 +53,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 		for _, order := range [][]string{{c.older, c.younger}, {c.younger, c.older}} {
 			s := snapshot.New()
 			readYAML(t, s, []byte(shareGround))
-			tr, _ := Full(input.Config{}, s)
+			tr := full(input.Config{}, s)
 			for _, text := range order {
 				before := s.Keys()
 				readYAML(t, s, []byte(text))
@@ -64,7 +64,7 @@ func TestAPortHasOneOwner(t *testing.T) {
 				}
 				recordAll(t, tr, s)
 			}
-			leads, _ := Full(input.Config{}, s)
+			leads := full(input.Config{}, s)
 			if text(leads) != text(tr) {
 				t.Errorf("%s: a plane that begins to lead differs: %s", c.name, lineDiff(text(tr), text(leads)))
 			}

@@ -28,8 +28,8 @@ func TestSlashNotesFollow(t *testing.T) {
 			t.Fatal(err)
 		}
 		tr.Apply(s, []snapshot.Key{key})
-		full, _ := Full(input.Config{}, s)
-		if want, got := text(full), text(tr); want != got {
+		fresh := full(input.Config{}, s)
+		if want, got := text(fresh), text(tr); want != got {
 			t.Errorf("%s: %s", action, lineDiff(want, got))
 		}
 		notes := 1 // at the shared listener

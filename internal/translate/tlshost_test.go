@@ -50,7 +50,7 @@ func TestOldestGatewayKeepsItsNames(t *testing.T) {
 	for _, order := range [][]string{{old, young, next}, {young, next, old}} {
 		s := snapshot.New()
 		readYAML(t, s, []byte(ourClass+strings.Join(order, "---")))
-		tr, _ := Full(input.Config{}, s)
+		tr := full(input.Config{}, s)
 		served := func(namespace string) {
 			t.Helper()
 			want := model.Object{Kind: "TLSRoute", Namespace: namespace, Name: "route"}

@@ -129,10 +129,11 @@ func New(c input.Config) *Translator {
 	return &Translator{config: c, graph: g, tables: t}
 }
 
-// Full translates a whole snapshot.
-func Full(c input.Config, s *snapshot.Snapshot) (*Translator, Changes) {
+// full translates a whole snapshot.
+func full(c input.Config, s *snapshot.Snapshot) *Translator {
 	t := New(c)
-	return t, t.Apply(s, s.Keys())
+	t.Apply(s, s.Keys())
+	return t
 }
 
 // Apply brings the result up to the snapshot, in which the objects of the given

@@ -140,11 +140,11 @@ func (t *Tables) addRefusals(c *memo.Context, n snapshot.Name, f *Service) {
 		return
 	}
 	slices.SortFunc(list, netip.AddrPort.Compare)
-	refusing, allowed := t.refusing.Get(c, memo.Unit{}), Allowance{}
+	refusing, allowed := t.refusing.Get(c, memo.Unit{}), allowance{}
 	if a := t.allowances.Get(c, n.Namespace); a != nil {
 		allowed = *a
 	}
-	list = slices.DeleteFunc(slices.Compact(list), func(e netip.AddrPort) bool { return !refusing.refuses(e, allowed.Ranges) })
+	list = slices.DeleteFunc(slices.Compact(list), func(e netip.AddrPort) bool { return !refusing.refuses(e, allowed.ranges) })
 	if len(list) == 0 {
 		return
 	}
@@ -156,7 +156,7 @@ func (t *Tables) addRefusals(c *memo.Context, n snapshot.Name, f *Service) {
 
 // refusalText says how many addresses are refused, which is the first, why, and what allows it. One that can be allowed
 // comes before those that nothing allows: whoever reads it can do something about it.
-func (t *Tables) refusalText(c *memo.Context, namespace string, refused []netip.AddrPort, allowed Allowance) string {
+func (t *Tables) refusalText(c *memo.Context, namespace string, refused []netip.AddrPort, allowed allowance) string {
 	count := 0
 	for i, e := range refused {
 		if i == 0 || e.Addr() != refused[i-1].Addr() {
@@ -179,17 +179,17 @@ func (t *Tables) refusalText(c *memo.Context, namespace string, refused []netip.
 		them = "some of " + them
 	}
 	how := "can allow " + them
-	if allowed.Problem != "" {
-		how = "allows nothing: " + allowed.Problem
+	if allowed.problem != "" {
+		how = "allows nothing: " + allowed.problem
 	}
 	return text + " (annotation " + v1alpha1.AnnotationAllowEndpoints + " of Namespace " + namespace + " " + how + ")"
 }
 
 // whyRefused says what is at an endpoint that is refused. It names no range of the operator's: tenants read it.
-func (t *Tables) whyRefused(c *memo.Context, e netip.AddrPort, allowed Allowance) string {
+func (t *Tables) whyRefused(c *memo.Context, e netip.AddrPort, allowed allowance) string {
 	refusing := t.refusing.Get(c, memo.Unit{})
 	if inner, is := model.Embedded(e.Addr()); is {
-		if within := netip.AddrPortFrom(inner, e.Port()); refusing.refuses(within, allowed.Ranges) {
+		if within := netip.AddrPortFrom(inner, e.Port()); refusing.refuses(within, allowed.ranges) {
 			return "leads to " + endpointText(within) + ", which " + t.whyRefused(c, within, allowed)
 		}
 	}

@@ -41,7 +41,7 @@ type Tables struct {
 	pool         *pool.Tables
 	fleet        *fleet.Tables
 
-	allowances *memo.Table[string, *Allowance] // by namespace
+	allowances *memo.Table[string, *allowance] // by namespace
 	refusing   *memo.Table[memo.Unit, *refusing]
 	suspects   *memo.Sum[snapshot.Name, snapshot.Name, []netip.AddrPort, memo.Parts[snapshot.Name, []netip.AddrPort]] // by Service and EndpointSlice
 	Services   *memo.Table[snapshot.Name, *Service]
@@ -56,8 +56,8 @@ type Tables struct {
 // New adds the tables of Services, backend groups and backend sets to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, pool: r.Pool, fleet: r.Fleet}
-	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*Allowance, bool) {
-		a := MakeAllowance(in.Namespaces.Get(c, snapshot.Name{Name: namespace}))
+	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*allowance, bool) {
+		a := makeAllowance(in.Namespaces.Get(c, snapshot.Name{Name: namespace}))
 		return a, a != nil
 	}, memo.Reads(in.Namespaces))
 	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(t.pool.Ranges, in.Own, in.EndpointSlices))

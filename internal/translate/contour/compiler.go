@@ -6,31 +6,31 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// Compiler compiles one IngressRoute and collects its problems.
-type Compiler struct {
+// compiler compiles one IngressRoute and collects its problems.
+type compiler struct {
 	t       *Tables
 	ctx     *memo.Context
 	name    snapshot.Name
-	Route   *IngressRoute
+	route   *IngressRoute
 	matched map[string]int  // index in spec.routes of each prefix
 	noted   map[string]bool // Services whose refused endpoints a note names
 }
 
-func (c *Compiler) fail(path, problem string) {
-	c.Route.Problems = append(c.Route.Problems, path+": "+problem)
+func (c *compiler) fail(path, problem string) {
+	c.route.Problems = append(c.route.Problems, path+": "+problem)
 }
 
 // close notes a fault for which a root serves nothing. In a child it is a problem like others.
-func (c *Compiler) close(problem string) {
-	if c.Route.Root {
-		c.Route.Closed = append(c.Route.Closed, problem)
+func (c *compiler) close(problem string) {
+	if c.route.Root {
+		c.route.Closed = append(c.route.Closed, problem)
 	} else {
-		c.Route.Problems = append(c.Route.Problems, problem)
+		c.route.Problems = append(c.route.Problems, problem)
 	}
 }
 
 // delegate is the IngressRoute that a route or tcpproxy delegates to, nil when none is named.
-func (c *Compiler) delegate(d *contourv1beta1.Delegate, path string) *snapshot.Name {
+func (c *compiler) delegate(d *contourv1beta1.Delegate, path string) *snapshot.Name {
 	if d.Name == "" {
 		c.fail(path+".name", "must be specified")
 		return nil

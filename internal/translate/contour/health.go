@@ -12,7 +12,7 @@ import (
 )
 
 // healthCheck reads a health check and notes what is wrong with it.
-func (c *Compiler) healthCheck(o *contourv1beta1.HealthCheck, service snapshot.Name, path string) *model.HealthCheck {
+func (c *compiler) healthCheck(o *contourv1beta1.HealthCheck, service snapshot.Name, path string) *model.HealthCheck {
 	if problem := field.PathProblem(strings.SplitN(o.Path, "?", 2)[0]); problem != "" {
 		c.fail(path+".path", problem)
 	} else if !field.Printable(o.Path) || len(o.Path) > field.PathLimit {

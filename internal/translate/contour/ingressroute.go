@@ -37,7 +37,7 @@ type IngressRoute struct {
 	Slashed  []field.SlashedPath
 	insecure []int // routes whose permitInsecure the operator overrides, where the host has TLS
 	steps    []step
-	Prefixes Prefixes // of the steps
+	prefixes prefixes // of the steps
 	tcp      *tcpProxy
 }
 
@@ -72,7 +72,7 @@ type Tables struct {
 
 	Others  *memo.Sum[snapshot.Name, memo.Unit, string, string] // the class of those that are another controller's
 	rootsOf *input.Index[string, int64]                         // roots by host, created when
-	roots   *memo.Table[string, *Roots]
+	roots   *memo.Table[string, *hostRoots]
 	Routes  *memo.Table[snapshot.Name, *IngressRoute]
 	Trees   *memo.Table[snapshot.Name, *Tree]
 	Reached *memo.Sum[snapshot.Name, snapshot.Name, struct{}, memo.Parts[snapshot.Name, struct{}]] // the roots that delegate to one
@@ -129,19 +129,19 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	if o == nil {
 		return nil
 	}
-	c := Compiler{t: t, ctx: ctx, name: n, Route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}}
+	c := compiler{t: t, ctx: ctx, name: n, route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
-		c.Route.Request = vip.AnnotationRequest(o.Annotations)
-		c.Route.Notes = append(c.Route.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
+		c.route.Request = vip.AnnotationRequest(o.Annotations)
+		c.route.Notes = append(c.route.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
 	}
 	c.unreadable(o.Annotations[snapshot.Unreadable])
 	routes := o.Spec.Routes
 	if o.Spec.TCPProxy != nil {
 		c.tcpProxy(o.Spec.TCPProxy)
-		if len(routes) > 0 && c.Route.Root && c.Route.TLS != nil {
+		if len(routes) > 0 && c.route.Root && c.route.TLS != nil {
 			// Contour 0.10 to 0.15 wanted a route there, which it did not serve.
-			c.Route.Notes = append(c.Route.Notes, "spec.routes: ignored beside spec.tcpproxy, as in Contour")
+			c.route.Notes = append(c.route.Notes, "spec.routes: ignored beside spec.tcpproxy, as in Contour")
 			routes = nil
 		}
 	} else if len(routes) == 0 {
@@ -150,27 +150,27 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	for i := range routes {
 		c.step(i, &routes[i])
 	}
-	c.Route.Prefixes = NewPrefixes(segmented(slices.Collect(maps.Keys(c.matched))))
-	return c.Route
+	c.route.prefixes = newPrefixes(segmented(slices.Collect(maps.Keys(c.matched))))
+	return c.route
 }
 
 // unreadable notes the values that the source left out. Without one of its virtualhost a root could be served in
 // another way than it was meant, in clear text, say.
-func (c *Compiler) unreadable(values string) {
+func (c *compiler) unreadable(values string) {
 	switch {
 	case values == "":
 	case strings.Contains(values, "spec.virtualhost"):
-		if c.Route.Root && c.Route.TLS == nil && strings.Contains(values, "spec.virtualhost.tls") {
-			c.Route.TLS = &ingressTLS{} // closed, and no wildcard's
+		if c.route.Root && c.route.TLS == nil && strings.Contains(values, "spec.virtualhost.tls") {
+			c.route.TLS = &ingressTLS{} // closed, and no wildcard's
 		}
 		c.close(values)
 	default:
-		c.Route.Problems = append(c.Route.Problems, values)
+		c.route.Problems = append(c.route.Problems, values)
 	}
 }
 
-func (c *Compiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
-	c.Route.Root = true
+func (c *compiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
+	c.route.Root = true
 	host := strings.ToLower(v.Fqdn)
 	problem := field.HostProblem(host, false)
 	if v.Fqdn == "" {
@@ -182,7 +182,7 @@ func (c *Compiler) virtualHost(v *contourv1beta1.VirtualHost, proxies bool) {
 	case !c.t.in.Config.MayBeRoot(c.name.Namespace):
 		c.close("spec.virtualhost: root IngressRoute cannot be defined in this namespace: only in " + strings.Join(c.t.in.Config.RootNamespaces, ", "))
 	default:
-		c.Route.Host = host
+		c.route.Host = host
 	}
 	if v.TLS != nil {
 		c.tls(v.TLS, proxies)

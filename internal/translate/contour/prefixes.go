@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// Prefixes are path prefixes in order, so that the longest one that a path begins with is
+// prefixes are path prefixes in order, so that the longest one that a path begins with is
 // found without a try at each of its lengths, in O(length + log n).
-type Prefixes struct {
-	Sorted []string
+type prefixes struct {
+	sorted []string
 	// above and jump lead from each to shorter ones that it begins with: to the next, or -1,
 	// and to one further up, so that there are O(log n) steps to any of them (Myers, An
 	// applicative random-access stack, 1983).
 	above, jump []int32
 }
 
-// NewPrefixes takes different prefixes in any order.
-func NewPrefixes(list []string) Prefixes {
-	p := Prefixes{Sorted: list, above: make([]int32, len(list)), jump: make([]int32, len(list))}
-	slices.Sort(p.Sorted)
+// newPrefixes takes different prefixes in any order.
+func newPrefixes(list []string) prefixes {
+	p := prefixes{sorted: list, above: make([]int32, len(list)), jump: make([]int32, len(list))}
+	slices.Sort(p.sorted)
 	depth := make([]int, len(list))
 	// What a prefix begins with stands before it, and what stands between the two begins
 	// with the same.
-	for i, s := range p.Sorted {
+	for i, s := range p.sorted {
 		a := int32(i) - 1
-		for a >= 0 && !strings.HasPrefix(s, p.Sorted[a]) {
+		for a >= 0 && !strings.HasPrefix(s, p.sorted[a]) {
 			a = p.above[a]
 		}
 		p.above[i], p.jump[i] = a, a
@@ -39,9 +39,9 @@ func NewPrefixes(list []string) Prefixes {
 	return p
 }
 
-// Longest returns the longest that path begins with.
-func (p Prefixes) Longest(path string) (string, bool) {
-	i, found := slices.BinarySearch(p.Sorted, path)
+// longest returns the longest that path begins with.
+func (p prefixes) longest(path string) (string, bool) {
+	i, found := slices.BinarySearch(p.sorted, path)
 	if found {
 		return path, true
 	}
@@ -49,8 +49,8 @@ func (p Prefixes) Longest(path string) (string, bool) {
 		return "", false
 	}
 	at := int32(i - 1)
-	for same := common(p.Sorted[at], path); at >= 0 && len(p.Sorted[at]) > same; {
-		if j := p.jump[at]; j >= 0 && len(p.Sorted[j]) > same {
+	for same := common(p.sorted[at], path); at >= 0 && len(p.sorted[at]) > same; {
+		if j := p.jump[at]; j >= 0 && len(p.sorted[j]) > same {
 			at = j
 		} else {
 			at = p.above[at]
@@ -59,7 +59,7 @@ func (p Prefixes) Longest(path string) (string, bool) {
 	if at < 0 {
 		return "", false
 	}
-	return p.Sorted[at], true
+	return p.sorted[at], true
 }
 
 // common is how many bytes a and b begin with alike.

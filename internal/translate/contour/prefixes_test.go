@@ -25,7 +25,7 @@ func TestLongestPrefix(t *testing.T) {
 		for range r.IntN(60) {
 			set[word(letters, most)] = true
 		}
-		p := NewPrefixes(slices.Collect(maps.Keys(set)))
+		p := newPrefixes(slices.Collect(maps.Keys(set)))
 		for range 50 {
 			path := word(letters, most+2)
 			want, any := "", false
@@ -34,8 +34,8 @@ func TestLongestPrefix(t *testing.T) {
 					want, any = s, true
 				}
 			}
-			if got, ok := p.Longest(path); got != want || ok != any {
-				t.Fatalf("of %q, %q begins with %q %t, want %q %t", p.Sorted, path, got, ok, want, any)
+			if got, ok := p.longest(path); got != want || ok != any {
+				t.Fatalf("of %q, %q begins with %q %t, want %q %t", p.sorted, path, got, ok, want, any)
 			}
 			if any {
 				found++

@@ -14,9 +14,9 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
-func (c *Compiler) step(i int, o *contourv1beta1.Route) {
+func (c *compiler) step(i int, o *contourv1beta1.Route) {
 	path := field.At("spec.routes", i)
-	before := len(c.Route.Problems)
+	before := len(c.route.Problems)
 	problem := field.PathProblem(o.Match)
 	if problem == "" {
 		if first, repeated := c.matched[o.Match]; repeated {
@@ -31,33 +31,33 @@ func (c *Compiler) step(i int, o *contourv1beta1.Route) {
 	if d := o.Delegate; d != nil && len(o.Services) == 0 {
 		s.delegate = c.delegate(d, path+".delegate")
 		if idle := idleOptions(o); len(idle) > 0 {
-			c.Route.Notes = append(c.Route.Notes, path+": "+strings.Join(idle, ", ")+" of a route that delegates: the one that it delegates to says these for its routes")
+			c.route.Notes = append(c.route.Notes, path+": "+strings.Join(idle, ", ")+" of a route that delegates: the one that it delegates to says these for its routes")
 		}
 	}
 	if problem != "" {
 		return
 	}
-	if s.delegate == nil && len(c.Route.Problems) == before {
+	if s.delegate == nil && len(c.route.Problems) == before {
 		route := model.Route{
 			Name:  "IngressRoute/" + c.name.Namespace + "/" + c.name.Name + "/routes/" + strconv.Itoa(i),
 			Owner: input.Object(snapshot.KindIngressRoute, c.name),
 			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
 		}
 		if !o.PermitInsecure || c.t.in.Config.DisablePermitInsecure {
-			s.redirect = &host.Entry{Order: i, Created: c.Route.created, Route: route}
+			s.redirect = &host.Entry{Order: i, Created: c.route.created, Route: route}
 			s.redirect.Route.Redirect = c.t.in.Config.RedirectToTLS()
 			if o.PermitInsecure {
-				c.Route.insecure = append(c.Route.insecure, i)
+				c.route.insecure = append(c.route.insecure, i)
 			}
 		}
 		route.Forward = forward
-		s.entry = &host.Entry{Groups: groups, Order: i, Created: c.Route.created, Route: route}
+		s.entry = &host.Entry{Groups: groups, Order: i, Created: c.route.created, Route: route}
 	}
 	if p, is := field.Slashed(path+".match", model.PathMatch{Kind: model.PathPrefix, Value: o.Match}); is {
-		c.Route.Slashed = append(c.Route.Slashed, p)
+		c.route.Slashed = append(c.route.Slashed, p)
 	}
 	c.matched[o.Match] = i
-	c.Route.steps = append(c.Route.steps, s)
+	c.route.steps = append(c.route.steps, s)
 }
 
 // idleOptions are the fields of a route that mean nothing where it delegates, as in Contour.
@@ -86,7 +86,7 @@ func idleOptions(o *contourv1beta1.Route) []string {
 const ingressTimeout = 15 * time.Second
 
 // forward compiles a route's services and options.
-func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward, []model.BackendGroup) {
+func (c *compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward, []model.BackendGroup) {
 	switch {
 	case len(o.Services) > 0 && o.Delegate != nil:
 		c.fail(path, "only one of services or delegate can be specified in a single route")
@@ -103,7 +103,7 @@ func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward
 		forward.Path = &model.PathRewrite{Kind: model.RewritePrefix, Value: o.PrefixRewrite}
 	}
 	if p := o.TimeoutPolicy; p != nil && p.Request != "" {
-		forward.Timeout = c.Duration(p.Request, path+".timeoutPolicy.request")
+		forward.Timeout = c.duration(p.Request, path+".timeoutPolicy.request")
 	}
 	if p := o.RetryPolicy; p != nil {
 		if p.NumRetries < 0 || p.NumRetries > 100 {
@@ -111,7 +111,7 @@ func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward
 		}
 		forward.Retry = &model.Retry{Attempts: uint32(max(p.NumRetries, 1)), ServerErrors: true}
 		if p.PerTryTimeout != "" {
-			forward.TryTimeout = max(c.Duration(p.PerTryTimeout, path+".retryPolicy.perTryTimeout"), 0)
+			forward.TryTimeout = max(c.duration(p.PerTryTimeout, path+".retryPolicy.perTryTimeout"), 0)
 		}
 	}
 	if o.HealthCheck != nil {
@@ -122,7 +122,7 @@ func (c *Compiler) forward(o *contourv1beta1.Route, path string) (*model.Forward
 }
 
 // services adds the shares of a route's services to forward.
-func (c *Compiler) services(forward *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
+func (c *compiler) services(forward *model.Forward, o *contourv1beta1.Route, path string) []model.BackendGroup {
 	services := c.fewServices(o.Services, path)
 	weights := c.weights(services, path)
 	var groups []model.BackendGroup
@@ -152,8 +152,8 @@ func (c *Compiler) services(forward *model.Forward, o *contourv1beta1.Route, pat
 	return groups
 }
 
-// Duration reads a timeout; "infinity" and zero mean none.
-func (c *Compiler) Duration(text, path string) time.Duration {
+// duration reads a timeout; "infinity" and zero mean none.
+func (c *compiler) duration(text, path string) time.Duration {
 	if text == "infinity" {
 		return model.Never
 	}

@@ -18,7 +18,7 @@ import (
 const maxServices = 128
 
 // fewServices leaves out what is more than a route may have, and says so.
-func (c *Compiler) fewServices(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
+func (c *compiler) fewServices(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
 	if len(services) <= maxServices {
 		return services
 	}
@@ -28,7 +28,7 @@ func (c *Compiler) fewServices(services []contourv1beta1.Service, path string) [
 
 // weights are the services' shares: equal when none says one, else those unset
 // are 0. Nil when they cannot be.
-func (c *Compiler) weights(services []contourv1beta1.Service, path string) []uint32 {
+func (c *compiler) weights(services []contourv1beta1.Service, path string) []uint32 {
 	if len(services) == 0 {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (c *Compiler) weights(services []contourv1beta1.Service, path string) []uin
 	return weights
 }
 
-func (c *Compiler) service(s *contourv1beta1.Service, path string) (port backend.Port, ok bool) {
+func (c *compiler) service(s *contourv1beta1.Service, path string) (port backend.Port, ok bool) {
 	if s.Name == "" {
 		c.fail(path+".name", "must be specified")
 		return port, false
@@ -74,14 +74,14 @@ func (c *Compiler) service(s *contourv1beta1.Service, path string) (port backend
 	switch fault {
 	case backend.Fine:
 		for _, note := range port.Unread {
-			c.Route.Notes = append(c.Route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+note)
+			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+note)
 		}
 		if port.Undrained != "" {
-			c.Route.Notes = append(c.Route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Undrained)
+			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Undrained)
 		}
 		if port.Refusal != "" && !c.noted[s.Name] {
 			c.noted[s.Name] = true
-			c.Route.Notes = append(c.Route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Refusal)
+			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Refusal)
 		}
 		return port, true
 	case backend.PortMissing, backend.PortProtocol:
@@ -93,7 +93,7 @@ func (c *Compiler) service(s *contourv1beta1.Service, path string) (port backend
 }
 
 // group is the group of a service that was found.
-func (c *Compiler) group(service string, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
+func (c *compiler) group(service string, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
 	group, fault, problem := c.t.backend.MakeGroup(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
 	if fault != backend.Fine {
 		c.fail(path+".port", problem)
@@ -117,7 +117,7 @@ func balanceOf(strategy string) model.Balance {
 
 // upstream says how the backends of a service are spoken to: as annotations of the Service
 // ask for, and, where validation is there, over TLS and not without.
-func (c *Compiler) upstream(s *contourv1beta1.Service, port backend.Port, path string) (model.BackendProtocol, *model.BackendTLS) {
+func (c *compiler) upstream(s *contourv1beta1.Service, port backend.Port, path string) (model.BackendProtocol, *model.BackendTLS) {
 	var protocol model.BackendProtocol
 	if port.Upstream == backend.UpstreamH2 || port.Upstream == backend.UpstreamH2C {
 		protocol = model.BackendHTTP2
@@ -137,7 +137,7 @@ func (c *Compiler) upstream(s *contourv1beta1.Service, port backend.Port, path s
 }
 
 // validation reads which certificate backends must show; nil when it cannot be told.
-func (c *Compiler) validation(o *contourv1beta1.UpstreamValidation, path string) *model.BackendTLS {
+func (c *compiler) validation(o *contourv1beta1.UpstreamValidation, path string) *model.BackendTLS {
 	tls := &model.BackendTLS{ServerName: strings.ToLower(o.SubjectName)}
 	ok := true
 	fail := func(field, problem string) {

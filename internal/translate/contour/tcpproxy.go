@@ -22,11 +22,11 @@ type tcpProxy struct {
 }
 
 // tcpProxy reads spec.tcpproxy.
-func (c *Compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
+func (c *compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	const path = "spec.tcpproxy"
 	p := &tcpProxy{}
-	c.Route.tcp = p
-	if c.Route.Root && c.Route.TLS == nil {
+	c.route.tcp = p
+	if c.route.Root && c.route.TLS == nil {
 		c.close(path + ": needs spec.virtualhost.tls: connections are told apart by the server name of TLS")
 	}
 	switch {
@@ -68,7 +68,7 @@ func (c *Compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 
 // weighed has a weight of 1 for each service without one beside others that have one. Contour 0.15 ignored the weights
 // of connections' services: none of them was without connections.
-func (c *Compiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
+func (c *compiler) weighed(services []contourv1beta1.Service, path string) []contourv1beta1.Service {
 	has := func(s contourv1beta1.Service) bool { return s.Weight != nil }
 	if !slices.ContainsFunc(services, has) {
 		return services
@@ -77,7 +77,7 @@ func (c *Compiler) weighed(services []contourv1beta1.Service, path string) []con
 	for i := range services {
 		if !has(services[i]) {
 			services[i].Weight = new(int32(1))
-			c.Route.Notes = append(c.Route.Notes, field.At(path, i)+".weight: counts as 1, since others have one")
+			c.route.Notes = append(c.route.Notes, field.At(path, i)+".weight: counts as 1, since others have one")
 		}
 	}
 	return services

@@ -22,10 +22,10 @@ type ingressTLS struct {
 
 // tls reads spec.virtualhost.tls. Whatever is wrong with it closes the root: a host that
 // somebody wants secured is served in no other way.
-func (c *Compiler) tls(o *contourv1beta1.TLS, proxies bool) {
+func (c *compiler) tls(o *contourv1beta1.TLS, proxies bool) {
 	const path = "spec.virtualhost.tls"
 	t := &ingressTLS{passthrough: o.Passthrough}
-	c.Route.TLS = t
+	c.route.TLS = t
 	switch {
 	case o.Passthrough && o.SecretName != "":
 		c.close(path + ": only one of secretName or passthrough can be specified: with passthrough the backends have the certificate")
@@ -52,7 +52,7 @@ func (c *Compiler) tls(o *contourv1beta1.TLS, proxies bool) {
 // certificate finds the Secret of a host's certificate: "name", or "namespace/name" where a
 // TLSCertificateDelegation lets it be used. Of one that may not be used nothing is said, not
 // even whether it is there.
-func (c *Compiler) certificate(t *ingressTLS, text, path string) {
+func (c *compiler) certificate(t *ingressTLS, text, path string) {
 	name, problem := secretName(text, c.name.Namespace)
 	if problem != "" {
 		c.close(path + ": " + problem)
@@ -69,8 +69,8 @@ func (c *Compiler) certificate(t *ingressTLS, text, path string) {
 		return
 	}
 	t.Certificate = secret.Certificate.ID
-	if c.Route.Host != "" && !secret.Covers(c.Route.Host) {
-		t.Note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(secret.Certificate.Names) + ", so that clients will refuse it for " + c.Route.Host
+	if c.route.Host != "" && !secret.Covers(c.route.Host) {
+		t.Note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(secret.Certificate.Names) + ", so that clients will refuse it for " + c.route.Host
 	}
 }
 

@@ -66,8 +66,8 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, route *IngressRou
 	w := walk{t: t, ctx: c, tree: tree, created: route.created, tls: route.TLS, proxies: route.tcp != nil}
 	w.restart(root)
 	switch n := len(route.steps); {
-	case n > MaxTreeRoutes:
-		w.fail(root, "spec.routes: has "+strconv.Itoa(n)+" routes, and one host may have "+strconv.Itoa(MaxTreeRoutes))
+	case n > maxTreeRoutes:
+		w.fail(root, "spec.routes: has "+strconv.Itoa(n)+" routes, and one host may have "+strconv.Itoa(maxTreeRoutes))
 		fallthrough
 	case len(route.Closed) > 0:
 		w.refuse(root, "/")
@@ -111,18 +111,18 @@ func (r *IngressRoute) secure(c *host.NameCandidate, w *walk) {
 	}
 }
 
-// Roots are the root IngressRoutes with one host. They are sorted once for all trees with that host,
+// hostRoots are the root IngressRoutes with one host. They are sorted once for all trees with that host,
 // of which there may be thousands.
-type Roots struct {
+type hostRoots struct {
 	names       []snapshot.Name // sorted
 	byNamespace map[string]int
 	keeper      snapshot.Name // the oldest
 	text        string        // that there are several
 }
 
-func (t *Tables) makeRoots(c *memo.Context, hostName string) (*Roots, bool) {
+func (t *Tables) makeRoots(c *memo.Context, hostName string) (*hostRoots, bool) {
 	created := t.rootsOf.Get(c, hostName)
-	roots := &Roots{names: input.SortedParts(created), byNamespace: map[string]int{}}
+	roots := &hostRoots{names: input.SortedParts(created), byNamespace: map[string]int{}}
 	var oldest *host.Candidate
 	for _, n := range roots.names {
 		roots.byNamespace[n.Namespace]++

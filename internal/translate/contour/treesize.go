@@ -8,9 +8,9 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// MaxTreeRoutes bounds the routes of one tree: they are put in order at each change of any,
+// maxTreeRoutes bounds the routes of one tree: they are put in order at each change of any,
 // and Envoy tries those of a host one after another.
-const MaxTreeRoutes = 1 << 16
+const maxTreeRoutes = 1 << 16
 
 // branch is what one of the root's delegations leads to.
 type branch struct {
@@ -37,7 +37,7 @@ func (size *treeSize) enter(route *IngressRoute, root bool) {
 // exceeds chooses who stays out, and reports whether anybody has to: the largest branches. So one that
 // has no more than an equal part of what the root leaves stays in, whatever the others bring.
 func (size *treeSize) exceeds() bool {
-	room := MaxTreeRoutes - size.routes
+	room := maxTreeRoutes - size.routes
 	if room >= 0 {
 		return false
 	}
@@ -60,10 +60,10 @@ func (size *treeSize) excludes(s step, next *IngressRoute, path []delegator) boo
 		return false
 	}
 	_, out := size.out[s.index]
-	return len(path) == 1 && out || size.routes+len(next.steps) > MaxTreeRoutes
+	return len(path) == 1 && out || size.routes+len(next.steps) > maxTreeRoutes
 }
 
 func tooManyText(target snapshot.Name) string {
 	return "too many routes for one host: with those of IngressRoute " + target.String() + " and of all to which it delegates there would be more than " +
-		strconv.Itoa(MaxTreeRoutes) + " (the smallest of the root's delegations come first)"
+		strconv.Itoa(maxTreeRoutes) + " (the smallest of the root's delegations come first)"
 }

@@ -13,8 +13,8 @@ import (
 	"fairlead.dev/internal/translate/input"
 )
 
-// MaxDepth bounds how many IngressRoutes may stand between a root and a route.
-const MaxDepth = 32
+// maxDepth bounds how many IngressRoutes may stand between a root and a route.
+const maxDepth = 32
 
 // walk goes through a tree of delegations, in the order of the routes. It visits each IngressRoute
 // at most once, at the first prefix that its routes may have, so the walk ends.
@@ -169,7 +169,7 @@ func misplaced(prefix string, path []delegator) string {
 		return "the path prefix " + field.Quote(prefix) + " does not match the parent's path prefix " + field.Quote(last.prefix) + " (" + last.name.String() + ")"
 	}
 	for _, d := range path {
-		if given, _ := d.route.Prefixes.Longest(segment(prefix)); len(given) > len(segment(d.prefix)) {
+		if given, _ := d.route.prefixes.longest(segment(prefix)); len(given) > len(segment(d.prefix)) {
 			return "the path prefix " + field.Quote(prefix) + " belongs to " + field.Quote(strings.TrimSuffix(given, "/")) + " of " + d.name.String()
 		}
 	}
@@ -202,7 +202,7 @@ func (w *walk) follow(n snapshot.Name, route *IngressRoute, s step, path []deleg
 		refuse("IngressRoute " + target.String() + " has no spec.routes")
 	case visited:
 		refuse("IngressRoute " + target.String() + secondPrefixText)
-	case len(path) >= MaxDepth:
+	case len(path) >= maxDepth:
 		refuse("too many delegations in a row")
 	case w.size.excludes(s, next, path):
 		refuse(tooManyText(target))
@@ -239,7 +239,7 @@ func (w *walk) proxy(n snapshot.Name, route *IngressRoute, path []snapshot.Name)
 			fail("IngressRoute " + target.String() + " has no spec.tcpproxy")
 			w.tree.Proxied[target] = struct{}{}
 			w.fail(target, "spec.tcpproxy: must be specified: IngressRoute "+n.String()+" delegates connections here")
-		case len(path) >= MaxDepth:
+		case len(path) >= maxDepth:
 			fail("too many delegations in a row")
 		default:
 			if _, known := w.tree.Found[target]; !known {

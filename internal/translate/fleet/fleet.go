@@ -18,7 +18,7 @@ import (
 type Machine struct {
 	Name     string
 	labels   map[string]string
-	Cordoned bool
+	cordoned bool
 	backend  bool       // it only hosts backends: nothing of the edge is there
 	routerID netip.Addr // as its spec says, zero when it says none
 	// keeper is the older machine that has the same router id; empty when there is none.
@@ -47,7 +47,7 @@ type Tables struct {
 	SelectedBy *poolsOf
 	ChosenBy   *poolsOf // whose spec.machines takes it
 
-	secrets   *memo.Table[string, *Password]
+	secrets   *memo.Table[string, *peerPassword]
 	PeerSpecs *memo.Table[string, *Peer]
 	peersAt   *memo.Sum[string, string, struct{}, memo.Parts[string, struct{}]] // valid BGPPeers, by address or interface
 	Sessions  *memo.Table[string, *Sessions]
@@ -107,7 +107,7 @@ func shortName(n snapshot.Name) string { return n.Name }
 func (t *Tables) makeFleet(c *memo.Context, _ memo.Unit) ([]Machine, bool) {
 	var fleet []Machine
 	for _, o := range t.in.AllMachines.Get(c, memo.Unit{}).All() {
-		m := Machine{Name: o.Name, labels: o.Labels, Cordoned: o.Spec.Cordoned, backend: o.Spec.Role == v1alpha1.RoleBackend, routerID: parseRouterID(o.Spec.RouterID)}
+		m := Machine{Name: o.Name, labels: o.Labels, cordoned: o.Spec.Cordoned, backend: o.Spec.Role == v1alpha1.RoleBackend, routerID: parseRouterID(o.Spec.RouterID)}
 		if m.routerID.IsValid() {
 			if keeper := t.keepers.Get(c, m.routerID); keeper != o.Name {
 				m.keeper = keeper
@@ -128,7 +128,7 @@ func (m Machine) equal(o Machine) bool {
 			return false
 		}
 	}
-	return m.Name == o.Name && m.Cordoned == o.Cordoned && m.backend == o.backend && m.routerID == o.routerID && m.keeper == o.keeper
+	return m.Name == o.Name && m.cordoned == o.cordoned && m.backend == o.backend && m.routerID == o.routerID && m.keeper == o.keeper
 }
 
 // Selection are the machines that a pool selects.
@@ -137,7 +137,7 @@ type Selection struct {
 	chosen   []string // those that spec.machines takes, sorted; none where it takes all
 	// Cordoned among them, for pools whose addresses one machine answers for: those go
 	// last there. Nothing else depends on it.
-	Cordoned []string
+	cordoned []string
 }
 
 func (t *Tables) selection(c *memo.Context, poolName string) (*Selection, bool) {
@@ -156,20 +156,20 @@ func (t *Tables) selection(c *memo.Context, poolName string) (*Selection, bool) 
 			}
 		}
 	}
-	for _, m := range AtMost(f.Most, selected, f.Name) {
+	for _, m := range atMost(f.Most, selected, f.Name) {
 		selection.Machines = append(selection.Machines, m.Name)
 		t.SelectedBy.Put(c, m.Name, poolName, struct{}{})
-		if m.Cordoned && f.Mode == model.AnnounceL2 {
-			selection.Cordoned = append(selection.Cordoned, m.Name)
+		if m.cordoned && f.Mode == model.AnnounceL2 {
+			selection.cordoned = append(selection.cordoned, m.Name)
 		}
 	}
 	return selection, true
 }
 
-// AtMost chooses so many machines for a pool by rendezvous hashing; 0 is all of them.
+// atMost chooses so many machines for a pool by rendezvous hashing; 0 is all of them.
 // Cordoned ones do not count, and stay where they are chosen: they drain by themselves
 // while others have taken their place.
-func AtMost(most int, machines []Machine, pool string) []Machine {
+func atMost(most int, machines []Machine, pool string) []Machine {
 	if most == 0 || len(machines) <= most {
 		return machines
 	}
@@ -183,7 +183,7 @@ func AtMost(most int, machines []Machine, pool string) []Machine {
 			ranked = ranked[:i]
 			break
 		}
-		if !m.Cordoned {
+		if !m.cordoned {
 			counted++
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Selection) Candidates(vip netip.Addr) []string {
 	}
 	list, key := make([]ranked, 0, len(s.Machines)), vip.As16()
 	for _, name := range s.Machines {
-		_, cordoned := slices.BinarySearch(s.Cordoned, name)
+		_, cordoned := slices.BinarySearch(s.cordoned, name)
 		list = append(list, ranked{name, cordoned, rendezvous(key[:], name)})
 	}
 	slices.SortFunc(list, func(a, b ranked) int {

@@ -33,11 +33,11 @@ func TestAtMostMovesOne(t *testing.T) {
 		return n
 	}
 	for most := 1; most < 20; most++ {
-		chosen := namesOf(AtMost(most, machines, "pool"))
+		chosen := namesOf(atMost(most, machines, "pool"))
 		if len(chosen) != most || !slices.IsSorted(chosen) {
 			t.Fatalf("%d of 20: %q", most, chosen)
 		}
-		if more := namesOf(AtMost(most+1, machines, "pool")); lost(chosen, more) != 0 {
+		if more := namesOf(atMost(most+1, machines, "pool")); lost(chosen, more) != 0 {
 			t.Errorf("from %d to %d: %q became %q", most, most+1, chosen, more)
 		}
 		for i := range machines {
@@ -46,18 +46,18 @@ func TestAtMostMovesOne(t *testing.T) {
 			if slices.Contains(chosen, machines[i].Name) {
 				want = 1
 			}
-			if got := lost(chosen, namesOf(AtMost(most, rest, "pool"))); got != want {
+			if got := lost(chosen, namesOf(atMost(most, rest, "pool"))); got != want {
 				t.Errorf("%d of 20 without %s: %d left, want %d", most, machines[i].Name, got, want)
 			}
 			cordoned := slices.Clone(machines)
-			cordoned[i].Cordoned = true
-			if after := namesOf(AtMost(most, cordoned, "pool")); lost(chosen, after) != 0 || len(after) != most+want && most < 19 {
+			cordoned[i].cordoned = true
+			if after := namesOf(atMost(most, cordoned, "pool")); lost(chosen, after) != 0 || len(after) != most+want && most < 19 {
 				t.Errorf("%d of 20 with %s cordoned: %q became %q", most, machines[i].Name, chosen, after)
 			}
 		}
 	}
-	if namesOf(AtMost(10, machines, "pool"))[0] == namesOf(AtMost(10, machines, "other"))[0] &&
-		slices.Equal(namesOf(AtMost(10, machines, "pool")), namesOf(AtMost(10, machines, "other"))) {
+	if namesOf(atMost(10, machines, "pool"))[0] == namesOf(atMost(10, machines, "other"))[0] &&
+		slices.Equal(namesOf(atMost(10, machines, "pool")), namesOf(atMost(10, machines, "other"))) {
 		t.Error("two pools have the same machines")
 	}
 }
@@ -69,7 +69,7 @@ func TestCandidates(t *testing.T) {
 		s.Machines = append(s.Machines, fmt.Sprintf("machine-%d", i))
 	}
 	less := &Selection{Machines: slices.Clone(s.Machines[1:])}
-	cordoned := &Selection{Machines: s.Machines, Cordoned: s.Machines[:1]}
+	cordoned := &Selection{Machines: s.Machines, cordoned: s.Machines[:1]}
 	first := map[string]int{}
 	const vips = 1000
 	vip := netip.MustParseAddr("192.0.2.0")

@@ -390,8 +390,8 @@ func (f *Peer) at() string {
 	return f.Peer.Address.String()
 }
 
-// Password is a password, or that a Secret has none that can be used.
-type Password struct {
+// peerPassword is a password, or that a Secret has none that can be used.
+type peerPassword struct {
 	password model.Redacted
 	problem  string
 }
@@ -399,19 +399,19 @@ type Password struct {
 // passwordLimit is the longest that Linux takes (TCP_MD5SIG_MAXKEYLEN).
 const passwordLimit = 80
 
-func (t *Tables) makeSecret(c *memo.Context, name string) (*Password, bool) {
+func (t *Tables) makeSecret(c *memo.Context, name string) (*peerPassword, bool) {
 	o := t.in.Secrets.Get(c, snapshot.Name{Namespace: t.in.Config.SecretNamespace, Name: name})
 	if o == nil {
 		return nil, false
 	}
-	f := &Password{password: model.Redacted(o.Data[snapshot.PasswordKey])}
+	f := &peerPassword{password: model.Redacted(o.Data[snapshot.PasswordKey])}
 	switch {
 	case f.password == "":
 		f.problem = `has no key "` + snapshot.PasswordKey + `"`
 	case len(f.password) > passwordLimit:
-		f = &Password{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
+		f = &peerPassword{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
 	case !utf8.ValidString(string(f.password)): // machines are told it as text
-		f = &Password{problem: "has a password that is no text: it is not UTF-8"}
+		f = &peerPassword{problem: "has a password that is no text: it is not UTF-8"}
 	}
 	return f, true
 }

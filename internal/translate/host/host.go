@@ -42,7 +42,7 @@ type Tables struct {
 	NameOwners *memo.Table[model.HostKey, nameOwner]
 	TLSHosts   *memo.Table[model.HostKey, *model.TLSHost]
 
-	Candidates  *memo.Sum[model.HostKey, model.Object, *Candidate, Candidates]
+	Candidates  *memo.Sum[model.HostKey, model.Object, *Candidate, candidates]
 	Attachments *memo.Sum[model.HostKey, AttachedBy, AttachedHost, memo.Parts[AttachedBy, AttachedHost]]
 
 	rivals   *memo.Table[model.HostKey, []rival] // of a host that is contested, oldest first
@@ -78,7 +78,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 		return d.nameOwner, true
 	}, memo.Reads(t.decisions))
 
-	t.Candidates = memo.NewFold[model.HostKey](g, "candidates for a host", (*Candidates).fold)
+	t.Candidates = memo.NewFold[model.HostKey](g, "candidates for a host", (*candidates).fold)
 	t.Attachments = memo.NewSum[model.HostKey, AttachedBy, AttachedHost](g, "attachments of a host").Same(func(a, b AttachedHost) bool { return a == b })
 	t.contests = memo.NewSum[model.ListenerID, model.HostKey, []rival](g, "contests at a listener")
 	t.rivals = memo.For(memo.NewTable(g, "rivals", t.makeRivals, memo.Reads(t.Candidates, t.Attachments), memo.Puts(t.contests)), t.Candidates)
@@ -96,15 +96,15 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	return t
 }
 
-// Candidates are the resources that claim a host.
-type Candidates struct {
+// candidates are the resources that claim a host.
+type candidates struct {
 	by     memo.Parts[model.Object, *Candidate]
 	counts Tally[string] // by kind
 	// namespaces of HTTPRoutes and GRPCRoutes that claim it, with how many do.
 	namespaces Tally[string]
 }
 
-func (h *Candidates) fold(owner model.Object, before, after **Candidate) {
+func (h *candidates) fold(owner model.Object, before, after **Candidate) {
 	if before == nil {
 		h.count(owner, 1)
 	}
@@ -117,7 +117,7 @@ func (h *Candidates) fold(owner model.Object, before, after **Candidate) {
 }
 
 // count counts a claimant.
-func (h *Candidates) count(owner model.Object, by int) {
+func (h *candidates) count(owner model.Object, by int) {
 	h.counts.Add(owner.Kind, by)
 	if isRivalKind(owner.Kind) {
 		h.namespaces.Add(owner.Namespace, by)
@@ -244,7 +244,7 @@ func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
 	}
 	var kinds []snapshot.Kind
 	for _, kind := range routeKinds {
-		if h.counts.Of(string(kind)) > 0 {
+		if h.counts.of(string(kind)) > 0 {
 			kinds = append(kinds, kind)
 		}
 	}
@@ -257,7 +257,7 @@ func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
 	o := Owner{Conflict: true}
 	oldest, ofGateway := named, (*Candidate)(nil)
 	for _, candidate := range h.by.All() {
-		if !isRouteKind(candidate.Owner.Kind) || t.IsRejected(c, candidate.Owner, k.Listener) {
+		if !isRouteKind(candidate.Owner.Kind) || t.isRejected(c, candidate.Owner, k.Listener) {
 			continue
 		}
 		if oldest == nil || candidate.Older(oldest) {
@@ -282,7 +282,7 @@ func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
 		o.losers = append(o.losers, named.Owner)
 	}
 	for _, candidate := range h.by.All() {
-		if isRouteKind(candidate.Owner.Kind) && (snapshot.Kind(candidate.Owner.Kind) != o.Kind || t.IsRejected(c, candidate.Owner, k.Listener)) {
+		if isRouteKind(candidate.Owner.Kind) && (snapshot.Kind(candidate.Owner.Kind) != o.Kind || t.isRejected(c, candidate.Owner, k.Listener)) {
 			o.losers = append(o.losers, candidate.Owner)
 		}
 	}
@@ -292,7 +292,7 @@ func (t *Tables) decide(c *memo.Context, k model.HostKey) (Owner, bool) {
 
 // serve adds a candidate that is not rejected to those of its host, and uses its groups if it owns the host.
 func (t *Tables) serve(c *memo.Context, at candidacy) (struct{}, bool) {
-	if t.IsRejected(c, at.owner, at.host.Listener) {
+	if t.isRejected(c, at.owner, at.host.Listener) {
 		return struct{}{}, false
 	}
 	candidate, _ := t.Candidates.Driven(at.host).by.Get(at.owner)

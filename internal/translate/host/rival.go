@@ -58,12 +58,12 @@ func isRivalKind(kind string) bool {
 }
 
 // hasBothKinds says that HTTPRoutes and GRPCRoutes claim the host.
-func (h *Candidates) hasBothKinds() bool {
-	return h.counts.Of(string(snapshot.KindHTTPRoute)) > 0 && h.counts.Of(string(snapshot.KindGRPCRoute)) > 0
+func (h *candidates) hasBothKinds() bool {
+	return h.counts.of(string(snapshot.KindHTTPRoute)) > 0 && h.counts.of(string(snapshot.KindGRPCRoute)) > 0
 }
 
 // contested says that routes of both kinds, or of several namespaces, claim the host.
-func (h *Candidates) contested() bool { return h.hasBothKinds() || h.namespaces.Len() > 1 }
+func (h *candidates) contested() bool { return h.hasBothKinds() || h.namespaces.size() > 1 }
 
 // makeRivals lists who claims a host that may be contested, oldest first; nobody where none keeps
 // another one out.
@@ -168,8 +168,8 @@ func (t *Tables) RejectedAt(c *memo.Context, route model.Object, listener model.
 	return t.Rejected.Find(c, routeAt{route, listener})
 }
 
-// IsRejected reports whether a route is rejected at a listener.
-func (t *Tables) IsRejected(c *memo.Context, route model.Object, listener model.ListenerID) bool {
+// isRejected reports whether a route is rejected at a listener.
+func (t *Tables) isRejected(c *memo.Context, route model.Object, listener model.ListenerID) bool {
 	if !isRivalKind(route.Kind) {
 		return false
 	}

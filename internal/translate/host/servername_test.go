@@ -24,8 +24,8 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	g := memo.New()
 	in := input.New(g, input.Config{}.WithDefaults())
 	targets, certificates, pools := target.New(g, in), certificate.New(g, in), pool.New(g, in)
-	backends := backend.New(g, in, targets, certificates, pools, fleet.New(g, in, pools))
-	tables := New(g, in, targets, certificates, backends, policy.New(g, in, targets, backends))
+	backends := backend.New(g, in, backend.Rooms{Targets: targets, Certificates: certificates, Pool: pools, Fleet: fleet.New(g, in, fleet.Rooms{Pool: pools})})
+	tables := New(g, in, Rooms{Targets: targets, Certificates: certificates, Backend: backends, Policy: policy.New(g, in, policy.Rooms{Targets: targets, Backend: backends})})
 	g.Seal()
 	s := snapshot.New()
 	type changes struct {

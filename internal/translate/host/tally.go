@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// FewKeys is how many keys a tally has in a slice.
-const FewKeys = 8
+// fewKeys is how many keys a tally has in a slice.
+const fewKeys = 8
 
 // Tally counts by key; its zero value is empty. Most have one key or two, for which a map takes up to a
 // kilobyte.
@@ -39,11 +39,11 @@ func (t *Tally[K]) Add(k K, by int) int {
 		return count
 	case by == 0:
 		return 0
-	case len(t.few) < FewKeys:
+	case len(t.few) < fewKeys:
 		t.few = append(t.few, tallied[K]{k, by})
 		return by
 	}
-	t.many = make(map[K]int, 2*FewKeys)
+	t.many = make(map[K]int, 2*fewKeys)
 	for _, f := range t.few {
 		t.many[f.key] = f.count
 	}
@@ -51,8 +51,8 @@ func (t *Tally[K]) Add(k K, by int) int {
 	return by
 }
 
-// Of is the count of a key.
-func (t *Tally[K]) Of(k K) int {
+// of is the count of a key.
+func (t *Tally[K]) of(k K) int {
 	for _, f := range t.few {
 		if f.key == k {
 			return f.count
@@ -61,8 +61,8 @@ func (t *Tally[K]) Of(k K) int {
 	return t.many[k]
 }
 
-// Len is how many keys there are.
-func (t *Tally[K]) Len() int { return len(t.few) + len(t.many) }
+// size is how many keys there are.
+func (t *Tally[K]) size() int { return len(t.few) + len(t.many) }
 
 // Keys are the keys, in any order.
 func (t *Tally[K]) Keys() iter.Seq[K] {

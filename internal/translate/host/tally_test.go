@@ -14,14 +14,14 @@ func TestTally(t *testing.T) {
 		var got Tally[int]
 		want := map[int]int{}
 		for range 60 {
-			k, by := rng.IntN(3*FewKeys), rng.IntN(5)-2
-			if want[k] += by; got.Add(k, by) != want[k] || got.Of(k) != want[k] {
-				t.Fatalf("%d: %d, want %d", k, got.Of(k), want[k])
+			k, by := rng.IntN(3*fewKeys), rng.IntN(5)-2
+			if want[k] += by; got.Add(k, by) != want[k] || got.of(k) != want[k] {
+				t.Fatalf("%d: %d, want %d", k, got.of(k), want[k])
 			}
 			if want[k] == 0 {
 				delete(want, k)
 			}
-			if !slices.Equal(slices.Sorted(got.Keys()), slices.Sorted(maps.Keys(want))) || got.Len() != len(want) {
+			if !slices.Equal(slices.Sorted(got.Keys()), slices.Sorted(maps.Keys(want))) || got.size() != len(want) {
 				t.Fatalf("%v, want %v", slices.Sorted(got.Keys()), want)
 			}
 		}

@@ -8,13 +8,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-const listenerPrefix = "http-"
-
-// ListenerID is the listener that every Gateway and root IngressRoute shares at a port.
-func ListenerID(port uint16) model.ListenerID {
-	return model.ListenerID(listenerPrefix + strconv.Itoa(int(port)))
-}
-
 // PortOf is the port in a listener's ID.
 func PortOf(id model.ListenerID) uint16 {
 	_, rest, _ := strings.Cut(string(id), "-")

@@ -32,9 +32,9 @@ func writeFrontend(b *strings.Builder, f *model.Frontend) {
 	if q := f.QUIC; q != nil {
 		add(true, "QUIC server ID %d bytes at %d", q.Length, q.Offset)
 	}
-	fmt.Fprintf(b, " machines %s\n", List(f.Machines))
+	fmt.Fprintf(b, " machines %s\n", listText(f.Machines))
 	if len(f.Sources) > 0 {
-		fmt.Fprintf(b, "  from %s\n", List(prefixTexts(f.Sources)))
+		fmt.Fprintf(b, "  from %s\n", listText(prefixTexts(f.Sources)))
 	}
 	for _, t := range f.Targets {
 		fmt.Fprintf(b, "  -> %d %s\n", t.Weight, cmp.Or(string(t.Set), "broken"))

@@ -10,8 +10,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// List joins texts with spaces; a dash stands for none.
-func List[T ~string](texts []T) string {
+// listText joins texts with spaces; a dash stands for none.
+func listText[T ~string](texts []T) string {
 	if len(texts) == 0 {
 		return "-"
 	}
@@ -27,7 +27,7 @@ func addressList(addresses []netip.Addr) string {
 	for _, a := range addresses {
 		texts = append(texts, a.String())
 	}
-	return List(texts)
+	return listText(texts)
 }
 
 func prefixTexts[T fmt.Stringer](prefixes []T) []string {
@@ -44,7 +44,7 @@ func frontendList(keys []model.FrontendKey) string {
 	for _, k := range keys {
 		texts = append(texts, k.String())
 	}
-	return List(texts)
+	return listText(texts)
 }
 
 func namespacePrefix[T ~string](namespace T) string {

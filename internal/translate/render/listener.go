@@ -12,7 +12,7 @@ import (
 func writeListener(b *strings.Builder, l *model.Listener, floor model.TLSVersion) {
 	fmt.Fprintf(b, "listener %s port %d %s%s\n", l.ID, l.Port, l.Protocol, field.When(len(l.Addresses) > 0, " at "+addressList(l.Addresses)))
 	if v := l.ClientValidation; v != nil {
-		fmt.Fprintf(b, "  clients by %s%s\n", List(v.Authorities), field.When(v.Optional, ", also without a certificate"))
+		fmt.Fprintf(b, "  clients by %s%s\n", listText(v.Authorities), field.When(v.Optional, ", also without a certificate"))
 	}
 	writeClients(b, l.Clients, floor)
 }

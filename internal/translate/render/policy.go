@@ -27,7 +27,7 @@ func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
 	if a := p.Authorization; a != nil {
 		fmt.Fprintf(b, "%sauthorization by %s over %s timeout %s", indent, cmp.Or(a.Service, "nobody"), cmp.Or(field.When(a.HTTP, "HTTP"), "gRPC"), a.Timeout)
 		fmt.Fprintf(b, "%s%s", field.When(a.FailOpen, " fail open"), field.When(a.PathPrefix != "", " path prefix "+a.PathPrefix))
-		fmt.Fprintf(b, "%s%s", field.When(len(a.RequestHeaders) > 0, " request headers "+List(a.RequestHeaders)), field.When(len(a.ResponseHeaders) > 0, " response headers "+List(a.ResponseHeaders)))
+		fmt.Fprintf(b, "%s%s", field.When(len(a.RequestHeaders) > 0, " request headers "+listText(a.RequestHeaders)), field.When(len(a.ResponseHeaders) > 0, " response headers "+listText(a.ResponseHeaders)))
 		fmt.Fprintf(b, "%s\n", field.When(a.MaxBodyBytes > 0, fmt.Sprintf(" body %d", a.MaxBodyBytes)))
 	}
 	if f := p.Addresses; f != nil {
@@ -37,7 +37,7 @@ func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
 			list []string
 		}{{"allow", prefixTexts(f.Allow)}, {"deny", prefixTexts(f.Deny)}} {
 			if len(side.list) > 0 {
-				b.WriteString(" " + side.word + " " + List(side.list))
+				b.WriteString(" " + side.word + " " + listText(side.list))
 			}
 		}
 		b.WriteByte('\n')
@@ -64,7 +64,7 @@ func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
 // writePages writes which page stands in place of which errors.
 func writePages(b *strings.Builder, indent string, pages []model.ErrorPage) {
 	for _, p := range pages {
-		fmt.Fprintf(b, "%serrors %s%s: %s %q\n", indent, List(p.Statuses), field.When(p.Backends, " of backends, too"), p.ContentType, p.Body)
+		fmt.Fprintf(b, "%serrors %s%s: %s %q\n", indent, listText(p.Statuses), field.When(p.Backends, " of backends, too"), p.ContentType, p.Body)
 	}
 }
 

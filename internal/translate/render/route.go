@@ -27,7 +27,7 @@ func writeRoute(b *strings.Builder, r model.Route) {
 	writeEdits(b, "    ", r.RequestHeaders, r.ResponseHeaders)
 	if c := r.CORS; c != nil {
 		fmt.Fprintf(b, "    cors origins %s methods %s headers %s expose %s age %s%s\n",
-			List(c.Origins), List(c.Methods), List(c.Headers), List(c.Expose), c.MaxAge, field.When(c.Credentials, " with credentials"))
+			listText(c.Origins), listText(c.Methods), listText(c.Headers), listText(c.Expose), c.MaxAge, field.When(c.Credentials, " with credentials"))
 	}
 	writePolicy(b, "    ", r.Policy)
 }
@@ -93,7 +93,7 @@ func writeEdits(b *strings.Builder, indent string, request, response *model.Head
 		for _, h := range e.Add {
 			fmt.Fprintf(b, " add %s=%q", h.Name, h.Value)
 		}
-		b.WriteString(field.When(len(e.Remove) > 0, " remove "+List(e.Remove)) + "\n")
+		b.WriteString(field.When(len(e.Remove) > 0, " remove "+listText(e.Remove)) + "\n")
 	}
 	write("request", request)
 	write("response", response)

@@ -78,7 +78,7 @@ func writeStatus(b *strings.Builder, o ObjectStatus) {
 		b.WriteByte('\n')
 	}
 	if len(s.Listeners) > 0 {
-		fmt.Fprintf(b, "  listeners %s\n", List(s.Listeners))
+		fmt.Fprintf(b, "  listeners %s\n", listText(s.Listeners))
 	}
 	if len(s.Frontends) > 0 {
 		fmt.Fprintf(b, "  frontends %s\n", frontendList(s.Frontends))
@@ -95,7 +95,7 @@ func writeListenerStatus(b *strings.Builder, l gatewayv1.ListenerEntryStatus, un
 	for _, k := range l.SupportedKinds {
 		kinds = append(kinds, string(k.Kind))
 	}
-	fmt.Fprintf(b, "  listener %s attached %d kinds %s\n", l.Name, l.AttachedRoutes, List(kinds))
+	fmt.Fprintf(b, "  listener %s attached %d kinds %s\n", l.Name, l.AttachedRoutes, listText(kinds))
 	writeConditions(b, "    ", l.Conditions)
 	if why, is := unserved[l.Name]; is {
 		fmt.Fprintf(b, "    unserved: %s\n", why)

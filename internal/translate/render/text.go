@@ -39,7 +39,7 @@ func (d Desired) Text() string {
 		writeTLSHost(&b, h, d.MinTLS)
 	}
 	for _, c := range d.Certificates {
-		fmt.Fprintf(&b, "certificate %s for %s until %s\n", c.ID, List(c.Names), c.NotAfter.Format(time.RFC3339))
+		fmt.Fprintf(&b, "certificate %s for %s until %s\n", c.ID, listText(c.Names), c.NotAfter.Format(time.RFC3339))
 	}
 	for _, a := range d.Authorities {
 		fmt.Fprintf(&b, "authority %s\n", a.ID)
@@ -51,17 +51,17 @@ func (d Desired) Text() string {
 		writeSet(&b, s)
 	}
 	for _, v := range d.Views {
-		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, List(v.Listeners))
+		fmt.Fprintf(&b, "view %s listeners %s\n", v.ID, listText(v.Listeners))
 	}
 	for _, m := range d.Machines {
-		fmt.Fprintf(&b, "machine %s%s views %s drain %ds%s%s%s\n", m.Name, field.When(m.HostsOnly, " with backends only"), List(m.Views), m.DrainSeconds, field.When(m.Cordoned, " cordoned"),
+		fmt.Fprintf(&b, "machine %s%s views %s drain %ds%s%s%s\n", m.Name, field.When(m.HostsOnly, " with backends only"), listText(m.Views), m.DrainSeconds, field.When(m.Cordoned, " cordoned"),
 			field.When(m.RouterID.IsValid(), " router id "+m.RouterID.String()), tunnelText(d.Nodes, m.Name))
 		for _, c := range m.Contested {
-			fmt.Fprintf(&b, "  %s is claimed by %s too%s\n", c.Address, List(c.With), field.When(c.Holder != "", "; "+c.Holder+" has it"))
+			fmt.Fprintf(&b, "  %s is claimed by %s too%s\n", c.Address, listText(c.With), field.When(c.Holder != "", "; "+c.Holder+" has it"))
 		}
 	}
 	for _, a := range d.Assignments {
-		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Describe(), a.Mode, List(a.Listeners), List(a.Machines))
+		fmt.Fprintf(&b, "assignment %s pool %s to %s by %s listeners %s machines %s\n", a.Address, a.Pool, a.Owner.Describe(), a.Mode, listText(a.Listeners), listText(a.Machines))
 	}
 	for _, f := range d.Frontends {
 		writeFrontend(&b, f)
@@ -128,15 +128,15 @@ func writeSet(b *strings.Builder, s *model.BackendSet) {
 }
 
 func writeVIP(b *strings.Builder, v MachineVIP) {
-	fmt.Fprintf(b, "vip %s at %s pool %s by %s listeners %s%s", v.Address, v.Machine, v.Pool, v.Mode, List(v.Listeners), pathText(v.Path))
+	fmt.Fprintf(b, "vip %s at %s pool %s by %s listeners %s%s", v.Address, v.Machine, v.Pool, v.Mode, listText(v.Listeners), pathText(v.Path))
 	if len(v.Frontends) > 0 {
 		fmt.Fprintf(b, " frontends %s", frontendList(v.Frontends))
 	}
 	if len(v.Candidates) > 0 {
-		fmt.Fprintf(b, " candidates %s", List(v.Candidates))
+		fmt.Fprintf(b, " candidates %s", listText(v.Candidates))
 	}
 	if len(v.Interfaces) > 0 {
-		fmt.Fprintf(b, " interfaces %s", List(v.Interfaces))
+		fmt.Fprintf(b, " interfaces %s", listText(v.Interfaces))
 	}
 	b.WriteByte('\n')
 }
@@ -175,7 +175,7 @@ func writePeer(b *strings.Builder, m MachinePeer) {
 func pathText(o model.PathOptions) string {
 	text := ""
 	if len(o.Communities) > 0 {
-		text += " communities " + List(o.Communities)
+		text += " communities " + listText(o.Communities)
 	}
 	if o.LocalPreference != nil {
 		text += fmt.Sprintf(" local preference %d", *o.LocalPreference)

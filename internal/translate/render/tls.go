@@ -14,7 +14,7 @@ func writeTLSHost(b *strings.Builder, h *model.TLSHost, floor model.TLSVersion) 
 	fmt.Fprintf(b, "tls %s %s", h.Listener, h.Host)
 	switch {
 	case len(h.Certificates) > 0:
-		fmt.Fprintf(b, " certificate %s", List(h.Certificates))
+		fmt.Fprintf(b, " certificate %s", listText(h.Certificates))
 	case len(h.TCP) > 0:
 		b.WriteString(" handed on as it is")
 	default:
@@ -36,7 +36,7 @@ func writeBackendTLS(b *strings.Builder, t *model.BackendTLS) {
 	case t.Unverified:
 		b.WriteString(" unverified")
 	case len(t.Authorities) > 0:
-		fmt.Fprintf(b, " by %s", List(t.Authorities))
+		fmt.Fprintf(b, " by %s", listText(t.Authorities))
 	default:
 		b.WriteString(" by the system's authorities")
 	}

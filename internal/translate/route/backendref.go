@@ -14,7 +14,7 @@ import (
 )
 
 // backend resolves one reference. A broken one is noted in resolved.
-func (c *Compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port backend.Port, ok bool) {
+func (c *compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (group model.BackendGroup, port backend.Port, ok bool) {
 	service, port, ok := c.servicePort(ref, corev1.ProtocolTCP, path)
 	if !ok {
 		return group, port, false
@@ -28,7 +28,7 @@ func (c *Compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (
 }
 
 // group is makeGroup for a reference that servicePort resolved.
-func (c *Compiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
+func (c *compiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
 	group, fault, problem := c.t.backend.MakeGroup(c.ctx, service, port, o)
 	if fault != backend.Fine {
 		c.fault(fault, problem, path)
@@ -39,7 +39,7 @@ func (c *Compiler) group(service snapshot.Name, port backend.Port, o backend.Gro
 
 // servicePort finds the port of a Service that a reference means. A broken reference is
 // noted in resolved.
-func (c *Compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port backend.Port, ok bool) {
+func (c *compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port backend.Port, ok bool) {
 	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
 		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+field.KindText(string(field.Deref(ref.Group)), string(field.Deref(ref.Kind)))+" is no kind of backend: only Service is")
 		return service, port, false
@@ -70,7 +70,7 @@ func (c *Compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol c
 }
 
 // fault notes why a Service's port cannot be a backend.
-func (c *Compiler) fault(fault backend.Fault, problem, path string) {
+func (c *compiler) fault(fault backend.Fault, problem, path string) {
 	switch fault {
 	case backend.Fine:
 	case backend.ServiceExternal:

@@ -14,11 +14,11 @@ import (
 	"fairlead.dev/internal/translate/host"
 )
 
-// Compiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
+// compiler turns the rules of an HTTPRoute or GRPCRoute into entries. A rule with a
 // value that is not supported is dropped as a whole: serving it without the value would be
 // something that nobody asked for. Requests that its matches take are answered with an error, so
 // that no wider rule gets them. A route of which no rule is left is refused.
-type Compiler struct {
+type compiler struct {
 	t       *Tables
 	ctx     *memo.Context
 	owner   model.Object
@@ -36,24 +36,24 @@ type Compiler struct {
 	services []snapshot.Name
 	notes    []string // what is worth knowing of those
 	slashed  []field.SlashedPath
-	Regexes  map[string]string // what is wrong with each expression; empty: nothing
+	regexes  map[string]string // what is wrong with each expression; empty: nothing
 	ofRegex  int               // their bytes
 	// ofClasses is how many tables of Unicode they name
 	ofClasses int
 }
 
 // refuse notes what is wrong with the rule at hand.
-func (c *Compiler) refuse(path, problem string) {
+func (c *compiler) refuse(path, problem string) {
 	c.refuseFor(gatewayv1.RouteReasonUnsupportedValue, path, problem)
 }
 
-func (c *Compiler) refuseFor(reason gatewayv1.RouteConditionReason, path, problem string) {
+func (c *compiler) refuseFor(reason gatewayv1.RouteConditionReason, path, problem string) {
 	c.faults++
 	c.rule.Fail(reason, path+": "+problem)
 }
 
 // hostnames are the route's, lower case; anyHost when it names none.
-func (c *Compiler) hostnames(names []gatewayv1.Hostname) []string {
+func (c *compiler) hostnames(names []gatewayv1.Hostname) []string {
 	var hosts []string
 	for i, h := range names {
 		host := strings.ToLower(string(h))
@@ -71,7 +71,7 @@ func (c *Compiler) hostnames(names []gatewayv1.Hostname) []string {
 
 // brokenStatus is what requests are answered for which there is no sound backend: gRPC
 // clients read 503 as UNAVAILABLE.
-func (c *Compiler) brokenStatus() uint32 {
+func (c *compiler) brokenStatus() uint32 {
 	if c.grpc {
 		return 503
 	}

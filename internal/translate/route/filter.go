@@ -54,7 +54,7 @@ var grpcFilters = []gatewayv1.HTTPRouteFilterType{
 }
 
 // filters reads a list of filters.
-func (c *Compiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefixes bool) filterSet {
+func (c *compiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefixes bool) filterSet {
 	var s filterSet
 	for i := range list {
 		filter := &list[i]
@@ -77,7 +77,7 @@ func (c *Compiler) filters(list []gatewayv1.HTTPRouteFilter, path string, prefix
 	return s
 }
 
-func (c *Compiler) filter(s *filterSet, filter *gatewayv1.HTTPRouteFilter, path string, prefixes bool) {
+func (c *compiler) filter(s *filterSet, filter *gatewayv1.HTTPRouteFilter, path string, prefixes bool) {
 	missing := func(field string) { c.refuse(path+"."+field, "must be set with type "+string(filter.Type)) }
 	switch filter.Type {
 	case gatewayv1.HTTPRouteFilterRequestHeaderModifier:
@@ -132,7 +132,7 @@ func (c *Compiler) filter(s *filterSet, filter *gatewayv1.HTTPRouteFilter, path 
 }
 
 // lift makes filters of a rule's only backend the rule's.
-func (c *Compiler) lift(rule, backend *filterSet, path string) {
+func (c *compiler) lift(rule, backend *filterSet, path string) {
 	for _, t := range backend.types {
 		repeats := t == gatewayv1.HTTPRouteFilterRequestMirror || t == gatewayv1.HTTPRouteFilterExtensionRef
 		edits := t == gatewayv1.HTTPRouteFilterRequestHeaderModifier || t == gatewayv1.HTTPRouteFilterResponseHeaderModifier
@@ -173,7 +173,7 @@ func instructs(lower string) bool {
 func nobodys(string) bool { return false }
 
 // headerEdits reads edits; some names are the proxy's own. One name may stand there once (HTTPHeaderFilter).
-func (c *Compiler) headerEdits(filter *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
+func (c *compiler) headerEdits(filter *gatewayv1.HTTPHeaderFilter, path string, own func(name string) bool) *model.HeaderEdits {
 	seen := map[string]bool{}
 	name := func(text, fieldName string) (string, bool) {
 		lower := strings.ToLower(text)
@@ -225,12 +225,12 @@ const maxMirrors = 4
 
 // leaveOutMirror notes that a rule has too many mirrors. Requests are answered all the same, and nobody else gets
 // the host of a rule that was refused.
-func (c *Compiler) leaveOutMirror(path, which string) {
+func (c *compiler) leaveOutMirror(path, which string) {
 	c.resolved.Fail(gatewayv1.RouteReasonUnsupportedValue, path+": left out: a rule has at most "+strconv.Itoa(maxMirrors)+" mirrors"+which)
 }
 
 // mirror adds a mirror. A broken reference leaves it out, and is noted in resolved.
-func (c *Compiler) mirror(s *filterSet, filter *gatewayv1.HTTPRequestMirrorFilter, path string) {
+func (c *compiler) mirror(s *filterSet, filter *gatewayv1.HTTPRequestMirrorFilter, path string) {
 	m := model.Mirror{Numerator: 1, Denominator: 1}
 	switch {
 	case filter.Percent != nil && filter.Fraction != nil:
@@ -263,7 +263,7 @@ func (c *Compiler) mirror(s *filterSet, filter *gatewayv1.HTTPRequestMirrorFilte
 	}
 }
 
-func (c *Compiler) redirect(filter *gatewayv1.HTTPRequestRedirectFilter, path string, prefixes bool) *model.Redirect {
+func (c *compiler) redirect(filter *gatewayv1.HTTPRequestRedirectFilter, path string, prefixes bool) *model.Redirect {
 	r := &model.Redirect{Scheme: field.Deref(filter.Scheme), Status: 302}
 	if r.Scheme != "" && r.Scheme != "http" && r.Scheme != "https" {
 		c.refuse(path+".scheme", field.Quote(r.Scheme)+" must be http or https")
@@ -287,7 +287,7 @@ func (c *Compiler) redirect(filter *gatewayv1.HTTPRequestRedirectFilter, path st
 	return r
 }
 
-func (c *Compiler) preciseHost(h *gatewayv1.PreciseHostname, path string) string {
+func (c *compiler) preciseHost(h *gatewayv1.PreciseHostname, path string) string {
 	host := strings.ToLower(string(field.Deref(h)))
 	if host != "" {
 		if problem := field.HostProblem(host, false); problem != "" {
@@ -299,7 +299,7 @@ func (c *Compiler) preciseHost(h *gatewayv1.PreciseHostname, path string) string
 
 // pathModifier reads the new path; nil when it stays. A trailing slash of a prefix means
 // nothing: the rest of the path brings its own.
-func (c *Compiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string, prefixes bool) *model.PathRewrite {
+func (c *compiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string, prefixes bool) *model.PathRewrite {
 	if m == nil {
 		return nil
 	}
@@ -337,7 +337,7 @@ func (c *Compiler) pathModifier(m *gatewayv1.HTTPPathModifier, path string, pref
 // corsMaxAge is what browsers are told when nothing is said (HTTPCORSFilter.maxAge).
 const corsMaxAge = 5 * time.Second
 
-func (c *Compiler) cors(filter *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
+func (c *compiler) cors(filter *gatewayv1.HTTPCORSFilter, path string) *model.CORS {
 	o := &model.CORS{Credentials: field.Deref(filter.AllowCredentials), MaxAge: time.Duration(filter.MaxAge) * time.Second}
 	switch {
 	case filter.MaxAge < 0:

@@ -13,7 +13,7 @@ import (
 )
 
 // grpcRules compiles the rules of a GRPCRoute.
-func (c *Compiler) grpcRules(o *gatewayv1.GRPCRoute) {
+func (c *compiler) grpcRules(o *gatewayv1.GRPCRoute) {
 	c.rules(len(o.Spec.Rules), func(i int) {
 		rule := &o.Spec.Rules[i]
 		spec := ruleSpec{
@@ -49,7 +49,7 @@ func grpcFilterList(list []gatewayv1.GRPCRouteFilter) []gatewayv1.HTTPRouteFilte
 // anyGRPCName is a service or a method, whichever.
 const anyGRPCName = "[^/]+"
 
-func (c *Compiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, path string) {
+func (c *compiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, path string) {
 	e.Route.Match.Path = model.PathMatch{Kind: model.PathSegments, Value: "/"}
 	if m.Method != nil {
 		c.grpcMethod(e, m.Method, path+".method")
@@ -65,7 +65,7 @@ func (c *Compiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, path st
 }
 
 // grpcMethod matches the path of a call, which is "/service/method".
-func (c *Compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path string) {
+func (c *compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path string) {
 	service, method := field.Deref(m.Service), field.Deref(m.Method)
 	e.Service, e.Method = utf8.RuneCountInString(service), utf8.RuneCountInString(method)
 	if service == "" && method == "" {
@@ -83,7 +83,7 @@ func (c *Compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path 
 		switch {
 		case service == "":
 			*match = model.PathMatch{Kind: model.PathRegex, Value: "/" + anyGRPCName + "/" + regexp.QuoteMeta(method)}
-			if problem := c.RegexProblem(match.Value); problem != "" {
+			if problem := c.regexProblem(match.Value); problem != "" {
 				c.refuse(path+".method", problem)
 			}
 		case method == "":
@@ -96,7 +96,7 @@ func (c *Compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path 
 			if expression == "" {
 				return anyGRPCName
 			}
-			if problem := c.RegexProblem(expression); problem != "" {
+			if problem := c.regexProblem(expression); problem != "" {
 				c.refuse(path+"."+name, problem)
 			}
 			return "(?:" + expression + ")"
@@ -106,7 +106,7 @@ func (c *Compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path 
 		if c.faults > before {
 			return
 		}
-		if problem := c.RegexProblem(match.Value); problem != "" {
+		if problem := c.regexProblem(match.Value); problem != "" {
 			c.refuse(path, "service and method together: "+problem)
 		}
 	default:

@@ -13,7 +13,7 @@ import (
 )
 
 // httpRules compiles the rules of an HTTPRoute.
-func (c *Compiler) httpRules(o *gatewayv1.HTTPRoute) {
+func (c *compiler) httpRules(o *gatewayv1.HTTPRoute) {
 	c.rules(len(o.Spec.Rules), func(i int) {
 		rule := &o.Spec.Rules[i]
 		matches := rule.Matches
@@ -39,7 +39,7 @@ func (c *Compiler) httpRules(o *gatewayv1.HTTPRoute) {
 	})
 }
 
-func (c *Compiler) match(m *gatewayv1.HTTPRouteMatch, path string) model.Match {
+func (c *compiler) match(m *gatewayv1.HTTPRouteMatch, path string) model.Match {
 	match := model.Match{Path: model.PathMatch{Kind: model.PathSegments, Value: "/"}}
 	if m.Path != nil {
 		match.Path = c.pathMatch(m.Path, path+".path")
@@ -82,7 +82,7 @@ var methods = []gatewayv1.HTTPMethod{
 	gatewayv1.HTTPMethodTrace, gatewayv1.HTTPMethodPatch,
 }
 
-func (c *Compiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model.PathMatch {
+func (c *compiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model.PathMatch {
 	value := "/"
 	if m.Value != nil {
 		value = *m.Value
@@ -110,7 +110,7 @@ func (c *Compiler) pathMatch(m *gatewayv1.HTTPPathMatch, path string) model.Path
 		}
 		return match
 	case gatewayv1.PathMatchRegularExpression:
-		if problem := c.RegexProblem(value); problem != "" {
+		if problem := c.regexProblem(value); problem != "" {
 			c.refuse(path+".value", problem)
 		}
 		return model.PathMatch{Kind: model.PathRegex, Value: value}

@@ -13,10 +13,10 @@ import (
 const valueLimit = 4096
 
 // appendValue adds a condition. Of several for one name the first counts.
-func (c *Compiler) appendValue(list []model.ValueMatch, name, value, kind, path string) []model.ValueMatch {
+func (c *compiler) appendValue(list []model.ValueMatch, name, value, kind, path string) []model.ValueMatch {
 	switch {
 	case kind == "RegularExpression":
-		if problem := c.RegexProblem(value); problem != "" {
+		if problem := c.regexProblem(value); problem != "" {
 			c.refuse(path+".value", problem)
 		}
 	case kind != "" && kind != "Exact":
@@ -32,9 +32,9 @@ func (c *Compiler) appendValue(list []model.ValueMatch, name, value, kind, path 
 	return append(list, model.ValueMatch{Name: name, Value: value, Regex: kind == "RegularExpression"})
 }
 
-// RegexProblem judges an expression once in a route, and not more of them than the plane has time for.
-func (c *Compiler) RegexProblem(expression string) string {
-	if problem, known := c.Regexes[expression]; known {
+// regexProblem judges an expression once in a route, and not more of them than the plane has time for.
+func (c *compiler) regexProblem(expression string) string {
+	if problem, known := c.regexes[expression]; known {
 		return problem
 	}
 	classes := field.ClassesOf(expression)
@@ -45,9 +45,9 @@ func (c *Compiler) RegexProblem(expression string) string {
 		return "the regular expressions of the route have more than " + strconv.Itoa(field.RegexClassesOfRoute) + ` classes like \pL together: give it to several routes`
 	}
 	c.ofRegex, c.ofClasses = c.ofRegex+len(expression), c.ofClasses+classes
-	if c.Regexes == nil {
-		c.Regexes = map[string]string{}
+	if c.regexes == nil {
+		c.regexes = map[string]string{}
 	}
-	c.Regexes[expression] = field.RegexProblem(expression)
-	return c.Regexes[expression]
+	c.regexes[expression] = field.RegexProblem(expression)
+	return c.regexes[expression]
 }

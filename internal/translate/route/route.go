@@ -126,10 +126,10 @@ func (t *Tables) makeRoute(c *memo.Context, owner model.Object) (*Route, bool) {
 // judgeRoute judges a route; nil when there is none or nothing of ours is its parent.
 func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	name := snapshot.Name{Namespace: owner.Namespace, Name: owner.Name}
-	rc := Compiler{t: t, ctx: c, owner: owner}
+	rc := compiler{t: t, ctx: c, owner: owner}
 	var common *gatewayv1.CommonRouteSpec
 	var hostnames []gatewayv1.Hostname
-	var compile func(c *Compiler)
+	var compile func(c *compiler)
 	var refused gateway.RouteResult
 	if owner.Kind == string(snapshot.KindGRPCRoute) {
 		o := t.in.GRPCRoutes.Get(c, name)
@@ -137,14 +137,14 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 			return nil
 		}
 		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
-		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *Compiler) { c.grpcRules(o) }
+		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.grpcRules(o) }
 	} else {
 		o := t.in.HTTPRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
 		rc.created = o.CreationTimestamp.Unix()
-		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *Compiler) { c.httpRules(o) }
+		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.httpRules(o) }
 	}
 	route := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
 	for _, ref := range common.ParentRefs {

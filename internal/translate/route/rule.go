@@ -18,7 +18,7 @@ import (
 )
 
 // rules compiles each of n rules, and drops those that are not sound.
-func (c *Compiler) rules(n int, compile func(i int)) {
+func (c *compiler) rules(n int, compile func(i int)) {
 	var faults gateway.RouteResult
 	var dropped []string
 	for i := range n {
@@ -46,7 +46,7 @@ func (c *Compiler) rules(n int, compile func(i int)) {
 }
 
 // closed is an entry that takes the same requests and answers them with an error.
-func (c *Compiler) closed(e *host.Entry) *host.Entry {
+func (c *compiler) closed(e *host.Entry) *host.Entry {
 	shut := *e
 	shut.Groups = nil
 	shut.Route = model.Route{Name: e.Route.Name, Owner: e.Route.Owner, Match: e.Route.Match, Respond: &model.Respond{Status: c.brokenStatus()}}
@@ -54,7 +54,7 @@ func (c *Compiler) closed(e *host.Entry) *host.Entry {
 }
 
 // action is what the rule does with requests: a route without name and match.
-func (c *Compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
+func (c *compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 	set := c.filters(s.filters, s.path+".filters", s.prefixes)
 	forward, groups := c.backends(s, &set)
 	route := model.Route{Owner: c.owner, CORS: set.cors, RequestHeaders: set.request, ResponseHeaders: set.response}
@@ -94,7 +94,7 @@ func (c *Compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 
 // backends compiles a rule's backendRefs; nil when none is sound. A share whose reference is broken is
 // kept, without a group. Filters of an only backend become filters of the rule.
-func (c *Compiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
+func (c *compiler) backends(s *ruleSpec, set *filterSet) (*model.Forward, []model.BackendGroup) {
 	forward := &model.Forward{}
 	var groups []model.BackendGroup
 	sound := false
@@ -153,7 +153,7 @@ func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.W
 }
 
 // addEntries adds one entry for each match that can be read.
-func (c *Compiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entry)) {
+func (c *compiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entry)) {
 	action, groups := c.action(s)
 	prefix := c.owner.Kind + "/" + c.owner.Namespace + "/" + c.owner.Name + "/rules/" + strconv.Itoa(s.index) + "/matches/"
 	for i := range n {

@@ -17,8 +17,8 @@ import (
 // gatewayDuration is a duration of the Gateway API (GEP-2257).
 var gatewayDuration = regexp.MustCompile(`^([0-9]{1,5}(h|m|s|ms)){1,4}$`)
 
-// Duration reads a duration; nothing is none.
-func (c *Compiler) Duration(text *gatewayv1.Duration, path string) (d time.Duration, said bool) {
+// duration reads a duration; nothing is none.
+func (c *compiler) duration(text *gatewayv1.Duration, path string) (d time.Duration, said bool) {
 	if text == nil {
 		return 0, false
 	}
@@ -32,12 +32,12 @@ func (c *Compiler) Duration(text *gatewayv1.Duration, path string) (d time.Durat
 
 // timeouts reads the bounds of requests. Without one of the whole request the tries bound
 // it; silence would end a try that may last longer.
-func (c *Compiler) timeouts(forward *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
+func (c *compiler) timeouts(forward *model.Forward, o *gatewayv1.HTTPRouteTimeouts, path string) {
 	if o == nil {
 		return
 	}
-	request, whole := c.Duration(o.Request, path+".request")
-	try, each := c.Duration(o.BackendRequest, path+".backendRequest")
+	request, whole := c.duration(o.Request, path+".request")
+	try, each := c.duration(o.BackendRequest, path+".backendRequest")
 	if whole && each && request > 0 && try > request {
 		c.refuse(path+".backendRequest", field.Quote(string(*o.BackendRequest))+" must not be longer than request, which is "+field.Quote(string(*o.Request)))
 	}
@@ -57,7 +57,7 @@ const (
 	retryLimit = 100
 )
 
-func (c *Compiler) retry(forward *model.Forward, o *gatewayv1.HTTPRouteRetry, path string) {
+func (c *compiler) retry(forward *model.Forward, o *gatewayv1.HTTPRouteRetry, path string) {
 	if o == nil {
 		return
 	}
@@ -78,12 +78,12 @@ func (c *Compiler) retry(forward *model.Forward, o *gatewayv1.HTTPRouteRetry, pa
 	}
 	slices.Sort(r.Codes)
 	r.Codes = slices.Compact(r.Codes)
-	r.Backoff, _ = c.Duration(o.Backoff, path+".backoff")
+	r.Backoff, _ = c.duration(o.Backoff, path+".backoff")
 	forward.Retry = r
 }
 
 // session reads what keeps a client at one backend (GEP-1619).
-func (c *Compiler) session(forward *model.Forward, s *ruleSpec) {
+func (c *compiler) session(forward *model.Forward, s *ruleSpec) {
 	o, path := s.session, s.path+".sessionPersistence"
 	if o == nil {
 		return
@@ -97,7 +97,7 @@ func (c *Compiler) session(forward *model.Forward, s *ruleSpec) {
 	if len(sticky.Name) > 128 || !field.IsToken(sticky.Name) {
 		c.refuse(path+".sessionName", field.Quote(sticky.Name)+" must have 1 to 128 letters, digits and hyphens")
 	}
-	lifetime, said := c.Duration(o.AbsoluteTimeout, path+".absoluteTimeout")
+	lifetime, said := c.duration(o.AbsoluteTimeout, path+".absoluteTimeout")
 	permanent := false
 	if o.CookieConfig != nil && o.CookieConfig.LifetimeType != nil {
 		switch kind := *o.CookieConfig.LifetimeType; kind {

@@ -170,7 +170,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 	if len(stream.Parents) == 0 {
 		return nil
 	}
-	sc := streamCompiler{Compiler: Compiler{t: t, ctx: c, owner: owner, created: spec.created}, spec: spec, noted: map[string]bool{}}
+	sc := streamCompiler{compiler: compiler{t: t, ctx: c, owner: owner, created: spec.created}, spec: spec, noted: map[string]bool{}}
 	if sc.targets = sc.makeTargets(); sc.rule.Failed {
 		sc.refused = sc.rule
 	}
@@ -196,7 +196,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 
 // streamCompiler reads one route.
 type streamCompiler struct {
-	Compiler
+	compiler
 	spec    *StreamSpec
 	targets []model.Target
 	noted   map[string]bool // paths of references whose groups cannot be made

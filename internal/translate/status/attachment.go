@@ -84,7 +84,7 @@ func (u *serviceUses) add(p *gateway.RouteParent, services []snapshot.Name) {
 func (t *Tables) count(c *memo.Context, route model.Object, counted attachments, uses serviceUses) {
 	for parent, sections := range counted {
 		for _, section := range sections {
-			t.Attached.Put(c, parent, attachment{route, section}, struct{}{})
+			t.attached.Put(c, parent, attachment{route, section}, struct{}{})
 		}
 	}
 	for service, gateways := range uses {

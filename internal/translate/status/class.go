@@ -32,7 +32,7 @@ func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 		},
 	}
 	if version := t.Input.Config.GatewayAPIVersion; version != "" {
-		status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, SupportedVersion(version, o.Generation))
+		status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, supportedVersion(version, o.Generation))
 	}
 	return status, true
 }
@@ -41,8 +41,8 @@ func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 // are served as far as they agree.
 const gatewayAPI = "v1.6"
 
-// SupportedVersion judges the version that the API's CRDs say they are of.
-func SupportedVersion(version string, gen int64) metav1.Condition {
+// supportedVersion judges the version that the API's CRDs say they are of.
+func supportedVersion(version string, gen int64) metav1.Condition {
 	ok := version == gatewayAPI || strings.HasPrefix(version, gatewayAPI+".") || strings.HasPrefix(version, gatewayAPI+"-")
 	reason, message := gatewayv1.GatewayClassReasonSupportedVersion, "the CRDs are of Gateway API "+version
 	if !ok {

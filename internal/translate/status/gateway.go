@@ -26,7 +26,7 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	if gw == nil {
 		return nil, false
 	}
-	parent, attached := t.Gateway.Parents.Get(c, k), t.Attached.Get(c, k)
+	parent, attached := t.Gateway.Parents.Get(c, k), t.attached.Get(c, k)
 	gen := t.Input.Gateways.Get(c, n).Generation
 	out := &Status{Generation: gen, Gateway: &gatewayv1.GatewayStatus{}, Listeners: parent.ListenerIDs(), Sections: parent.Served()}
 	listeners := t.final(c, parent)
@@ -149,7 +149,7 @@ func (t *Tables) listenerConditions(c *memo.Context, l *gateway.Listener, gen in
 
 func (t *Tables) listenerSetStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	k := gateway.ParentKey{Kind: snapshot.KindListenerSet, Name: n}
-	parent, attached := t.Gateway.Parents.Get(c, k), t.Attached.Get(c, k)
+	parent, attached := t.Gateway.Parents.Get(c, k), t.attached.Get(c, k)
 	if parent == nil {
 		return nil, false
 	}

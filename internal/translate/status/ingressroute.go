@@ -18,7 +18,7 @@ import (
 
 // Descriptions of IngressRoutes, as Contour words them.
 const (
-	DescriptionValid    = "valid IngressRoute"
+	descriptionValid    = "valid IngressRoute"
 	descriptionOrphaned = "this IngressRoute is not part of a delegation chain from a root IngressRoute"
 )
 
@@ -108,7 +108,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 		out.CurrentStatus, out.Description = contourv1beta1.StatusInvalid, condition.Join(found, route.Problems)
 	}
 	if out.Description == "" {
-		out.CurrentStatus, out.Description = contourv1beta1.StatusValid, condition.Join([]string{DescriptionValid}, notes)
+		out.CurrentStatus, out.Description = contourv1beta1.StatusValid, condition.Join([]string{descriptionValid}, notes)
 	}
 	return status, true
 }

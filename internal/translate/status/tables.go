@@ -42,7 +42,7 @@ type Tables struct {
 	Input *input.Tables
 	Rooms
 
-	Attached *memo.Sum[gateway.ParentKey, attachment, struct{}, attachedRoutes]
+	attached *memo.Sum[gateway.ParentKey, attachment, struct{}, attachedRoutes]
 	uses     *memo.Sum[snapshot.Name, serviceUse, struct{}, host.Tally[snapshot.Name]] // of Services by routes: how many, by Gateway
 	users    *memo.Table[snapshot.Name, []model.Object]                                // of a Service: Gateways whose routes use it
 	All      []*statusTable
@@ -54,13 +54,13 @@ type statusTable = memo.Table[model.Object, *Status]
 // New adds the statuses of all resources to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t := &Tables{Input: in, Rooms: r}
-	t.Attached = memo.NewFold[gateway.ParentKey](g, "attached routes", (*attachedRoutes).fold)
+	t.attached = memo.NewFold[gateway.ParentKey](g, "attached routes", (*attachedRoutes).fold)
 	t.uses = memo.NewFold[snapshot.Name](g, "uses of a Service", foldUse)
 	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.Backend.Services, t.Backend.SetUses))
 
 	hosts := memo.Reads(t.Host.Owners, t.Host.Rejected, t.Host.NameOwners, t.Host.PortKeepers, t.Listener.Listeners)
 	parents := memo.Reads(t.Gateway.Gateways, t.Gateway.Outcomes, t.Gateway.Parents, t.VIP.Outcomes, t.VIP.Addresses, t.Certificates.Validity, t.Frontend.Frontends)
-	routes := memo.Puts(t.Attached, t.uses)
+	routes := memo.Puts(t.attached, t.uses)
 	newStatus(g, t, snapshot.KindHTTPRoute, t.Input.HTTPRoutes, t.routeStatus, memo.Reads(t.Input.HTTPRoutes, t.Route.Routes), hosts, routes)
 	newStatus(g, t, snapshot.KindGRPCRoute, t.Input.GRPCRoutes, t.routeStatus, memo.Reads(t.Input.GRPCRoutes, t.Route.Routes), hosts, routes)
 	streams := memo.Reads(t.Route.Streams, t.Route.Winners, t.Frontend.Frontends, t.VIP.Outcomes)
@@ -70,8 +70,8 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	newStatus(g, t, snapshot.KindIngressRoute, t.Input.IngressRoutes, named(t.ingressStatus),
 		memo.Reads(t.Input.IngressRoutes, t.Contour.Routes, t.Contour.Reached, t.Contour.Trees, t.VIP.Outcomes, t.Certificates.Validity), hosts)
 	newStatus(g, t, snapshot.KindGatewayClass, t.Input.GatewayClasses, named(t.classStatus), memo.Reads(t.Input.GatewayClasses, t.Gateway.Classes))
-	newStatus(g, t, snapshot.KindGateway, t.Input.Gateways, named(t.gatewayStatus), memo.Reads(t.Input.Gateways, t.Attached), parents, hosts)
-	newStatus(g, t, snapshot.KindListenerSet, t.Input.ListenerSets, named(t.listenerSetStatus), memo.Reads(t.Input.ListenerSets, t.Attached), parents, hosts)
+	newStatus(g, t, snapshot.KindGateway, t.Input.Gateways, named(t.gatewayStatus), memo.Reads(t.Input.Gateways, t.attached), parents, hosts)
+	newStatus(g, t, snapshot.KindListenerSet, t.Input.ListenerSets, named(t.listenerSetStatus), memo.Reads(t.Input.ListenerSets, t.attached), parents, hosts)
 	newStatus(g, t, snapshot.KindService, t.VIP.Services, named(t.serviceStatus),
 		memo.Reads(t.Input.Services, t.Frontend.Balanced, t.VIP.Outcomes, t.VIP.Grants, t.Frontend.At, t.Frontend.Frontends, t.Backend.Services))
 	newStatus(g, t, snapshot.KindAddressPool, t.Input.Pools, named(t.poolStatus),

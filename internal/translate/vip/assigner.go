@@ -20,8 +20,8 @@ import (
 	"fairlead.dev/internal/translate/pool"
 )
 
-// AssignmentLimit is how many addresses one pool gives away: its status is one object.
-const AssignmentLimit = 4096
+// assignmentLimit is how many addresses one pool gives away: its status is one object.
+const assignmentLimit = 4096
 
 // poolOutcome is what became of a pool.
 type poolOutcome struct {
@@ -301,7 +301,7 @@ func (a *assigner) requestable(w *Want, address netip.Addr) (*poolBook, gatewayv
 	if other, is := a.leftElsewhere(pool, address); is {
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + other.owner.Describe() + " of AddressPool " + other.pool
 	}
-	if pool.count >= AssignmentLimit {
+	if pool.count >= assignmentLimit {
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be given away: " + fullText()
 	}
 	return pool, "", ""
@@ -319,7 +319,7 @@ func (a *assigner) leftElsewhere(p *poolBook, address netip.Addr) (holder, bool)
 }
 
 func fullText() string {
-	return "it has assigned " + strconv.Itoa(AssignmentLimit) + " addresses, the limit of a pool: create another pool"
+	return "it has assigned " + strconv.Itoa(assignmentLimit) + " addresses, the limit of a pool: create another pool"
 }
 
 // giveShared sees to it that the roots of a namespace have an address to share, of each
@@ -444,7 +444,7 @@ func (a *assigner) giveFrom(pools []*poolBook, fam address.Family, asking, owner
 		names = append(names, p.Name)
 	}
 	message := "no " + fam.String() + " address is free in AddressPool " + strings.Join(names, ", ") + ": add addresses to a pool, or delete an owner that no longer needs its address"
-	if len(pools) == 1 && pools[0].count >= AssignmentLimit {
+	if len(pools) == 1 && pools[0].count >= assignmentLimit {
 		message = "AddressPool " + pools[0].Name + " assigns no more addresses: " + fullText()
 	}
 	a.tell(asking, gatewayv1.GatewayReasonAddressNotAssigned, message)
@@ -453,7 +453,7 @@ func (a *assigner) giveFrom(pools []*poolBook, fam address.Family, asking, owner
 // lowest finds the lowest address of a family that nobody has; where there is none, the lowest one that
 // is an endpoint. Its cost follows the addresses that are taken, not the size of the pool.
 func (a *assigner) lowest(p *poolBook, fam address.Family) (netip.Addr, bool) {
-	if p.count >= AssignmentLimit || p.out.Accepted.Failed {
+	if p.count >= assignmentLimit || p.out.Accepted.Failed {
 		return netip.Addr{}, false
 	}
 	c := &p.cursors[fam]

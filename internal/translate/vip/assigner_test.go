@@ -19,7 +19,7 @@ func TestAssignmentLimit(t *testing.T) {
 	g := memo.New()
 	in := input.New(g, input.Config{}.WithDefaults())
 	pools := pool.New(g, in)
-	tables := New(g, in, pools, fleet.New(g, in, pools))
+	tables := New(g, in, Rooms{Pool: pools, Fleet: fleet.New(g, in, fleet.Rooms{Pool: pools})})
 	g.Seal()
 	s := snapshot.New()
 	edge := &v1alpha1.AddressPool{}
@@ -29,14 +29,14 @@ func TestAssignmentLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	in.Changed(s, k)
-	const owners = AssignmentLimit + 5
+	const owners = assignmentLimit + 5
 	for i := range owners {
 		w := &Want{Owner: input.Object(snapshot.KindGateway, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("edge-%d", i)}), Needs: Request{}.Needs()}
 		tables.Wants.Set(memo.Unit{}, w.Owner, nil, &w)
 	}
 	g.Run()
 	c := g.Peek()
-	if n := len(tables.PoolOutcomes.Get(c, "edge").Records); n != AssignmentLimit {
+	if n := len(tables.PoolOutcomes.Get(c, "edge").Records); n != assignmentLimit {
 		t.Fatalf("%d assignments", n)
 	}
 	refused := 0
@@ -47,7 +47,7 @@ func TestAssignmentLimit(t *testing.T) {
 		}
 	}
 	// Every owner receives one address of each family.
-	if want := owners - AssignmentLimit/2; refused != want {
+	if want := owners - assignmentLimit/2; refused != want {
 		t.Errorf("%d owners receive none, want %d", refused, want)
 	}
 }
