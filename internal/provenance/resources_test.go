@@ -148,7 +148,8 @@ func resources(t *testing.T) Resources {
 			t.Fatal(err)
 		}
 	}
-	translator, changes := translate.Full(translate.Config{ControllerName: translate.ControllerName}, s)
+	translator := translate.New(translate.Config{ControllerName: translate.ControllerName})
+	changes := translator.Apply(s, s.Keys())
 	return Resources{Snapshot: s, Statuses: changes.Statuses, Translator: translator}
 }
 
