@@ -1,6 +1,7 @@
 package history
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -15,7 +16,6 @@ type Freeze struct {
 	// Lost says that this plane does not know the state that holds: it began later.
 	// Machines are sent nothing then and keep what they have.
 	Lost bool
-	Pins translate.Pins
 }
 
 // Freeze holds the state as of a time, and returns the changes that lead there and what
@@ -40,8 +40,7 @@ func (h *History) Freeze(f Freeze) (Routing, translate.Pins, error) {
 	for id := range out.views {
 		out.views[id] = h.publishedView(id)
 	}
-	f.Pins = h.pins(groups)
-	return out, f.Pins, nil
+	return out, h.pins(groups), nil
 }
 
 // SetReason replaces the reason of the Freeze that holds.
@@ -66,7 +65,7 @@ func (h *History) publishedView(id model.ViewID) *model.View {
 // pins are what the published state uses.
 func (h *History) pins(groups map[model.GroupID]*model.BackendGroup) translate.Pins {
 	var p translate.Pins
-	used := map[model.GroupID]bool{}
+	used, certificates, authorities := map[model.GroupID]bool{}, map[model.CertificateID]bool{}, map[model.AuthorityID]bool{}
 	use := func(ids []model.GroupID) {
 		for _, id := range ids {
 			if g := groups[id]; g != nil && !used[id] {
@@ -80,14 +79,19 @@ func (h *History) pins(groups map[model.GroupID]*model.BackendGroup) translate.P
 	}
 	for _, v := range published(h.wanted.tls, h.held.tls) {
 		use(v.Groups())
-		p.Certificates = append(p.Certificates, v.Certificates...)
+		for _, id := range v.Certificates {
+			certificates[id] = true
+		}
 	}
 	for _, v := range published(h.wanted.listeners, h.held.listeners) {
 		use(v.Groups())
 		if v.ClientValidation != nil {
-			p.Authorities = append(p.Authorities, v.ClientValidation.Authorities...)
+			for _, id := range v.ClientValidation.Authorities {
+				authorities[id] = true
+			}
 		}
 	}
+	p.Certificates, p.Authorities = slices.Sorted(maps.Keys(certificates)), slices.Sorted(maps.Keys(authorities))
 	return p
 }
 

@@ -376,45 +376,6 @@ func TestParts(t *testing.T) {
 	}
 }
 
-func TestSumFromOutside(t *testing.T) {
-	g := New()
-	g.Strict()
-	count := NewCount[string, int](g, "count")
-	sum := NewSum[string, int, int](g, "sum")
-	sum.Watch()
-	ran := 0
-	For(NewTable(g, "reader", func(c *Context, k string) (int, bool) {
-		ran++
-		parts := sum.Get(c, k)
-		v, _ := parts.Get(1)
-		return v + count.Get(c, k), true
-	}, Reads(sum, count)), sum).Watch()
-	g.Seal()
-	one, two := 1, 2
-	for _, test := range []struct {
-		before, after *int
-		parts         int
-	}{{nil, &one, 1}, {&one, &two, 1}, {&two, nil, 0}} {
-		sum.Set("k", 1, test.before, test.after)
-		var was, is *struct{}
-		if test.before != nil {
-			was = new(struct{})
-		}
-		if test.after != nil {
-			is = new(struct{})
-		}
-		count.Set("k", 1, was, is)
-		g.Run()
-		parts, changed := sum.Get(g.Peek(), "k"), sum.Changes()["k"]
-		if parts.Len() != test.parts || changed.Len() != test.parts || count.Get(g.Peek(), "k") != test.parts {
-			t.Errorf("%d parts, %d counted, want %d", parts.Len(), count.Get(g.Peek(), "k"), test.parts)
-		}
-	}
-	if ran != 2 || len(sum.cells)+len(count.cells) != 0 {
-		t.Errorf("reader ran %d times, %d cells are left", ran, len(sum.cells))
-	}
-}
-
 func TestSetIsAlwaysAChange(t *testing.T) {
 	g := New()
 	in := NewInput[int, int](g, "in")

@@ -17,7 +17,6 @@ type author struct{ table, key int }
 type world struct {
 	g        *Graph
 	inputs   []*Input[int, int]
-	outside  *Sum[int, author, int, int] // whose parts are put with Set
 	tables   []*seen
 	scans    bool           // some Scan reads
 	computed map[author]int // in this Run
@@ -133,8 +132,6 @@ func newWorld(seed uint64) *world {
 		w.inputs = append(w.inputs, in)
 		seeTable(w, "input", &in.Table, same)
 	}
-	w.outside = newAdded(w.g, "outside")
-	seeSum(w, "outside", w.outside, same, same)
 	for range 1 + r.IntN(4) { // levels
 		lower := append([]*seen(nil), w.tables...)
 		var sums []*seen
@@ -259,10 +256,7 @@ func (w *world) addScan(r *rand.Rand, lower, sums []*seen) {
 }
 
 // state is what was set from outside.
-type state struct {
-	inputs  []map[int]int
-	outside map[int]int
-}
+type state struct{ inputs []map[int]int }
 
 // anew is the world of a seed with a state, from nothing.
 func (s *state) anew(seed uint64) *world {
@@ -271,9 +265,6 @@ func (s *state) anew(seed uint64) *world {
 		for k, v := range s.inputs[i] {
 			in.Set(k, v)
 		}
-	}
-	for k, v := range s.outside {
-		w.outside.Set(k, author{-1, k}, nil, &v)
 	}
 	w.run(nil)
 	return w
@@ -305,29 +296,14 @@ func (w *world) peek() {
 
 // change changes one value in the world and in the state.
 func (s *state) change(w *world, what, k, v int) {
+	n := what % len(w.inputs)
 	k %= keys
-	if n := what % (len(w.inputs) + 1); n < len(w.inputs) {
-		if v %= 4; v == 0 {
-			w.inputs[n].Delete(k)
-			delete(s.inputs[n], k)
-		} else {
-			w.inputs[n].Set(k, v)
-			s.inputs[n][k] = v
-		}
-		return
-	}
-	var before, after *int
-	if b, has := s.outside[k]; has {
-		before = &b
-	}
-	if v %= 3; v != 0 {
-		after = &v
-		s.outside[k] = v
+	if v %= 4; v == 0 {
+		w.inputs[n].Delete(k)
+		delete(s.inputs[n], k)
 	} else {
-		delete(s.outside, k)
-	}
-	if before != nil || after != nil {
-		w.outside.Set(k, author{-1, k}, before, after)
+		w.inputs[n].Set(k, v)
+		s.inputs[n][k] = v
 	}
 }
 
@@ -371,7 +347,7 @@ func (w *world) check(t *testing.T, anew *world, empty bool) {
 // try changes the world of a seed as ops say, and checks it after each Run.
 func try(t *testing.T, seed uint64, ops []byte) {
 	w := newWorld(seed)
-	s := &state{outside: map[int]int{}}
+	s := &state{}
 	for range w.inputs {
 		s.inputs = append(s.inputs, map[int]int{})
 	}
@@ -387,7 +363,7 @@ func try(t *testing.T, seed uint64, ops []byte) {
 		}
 	}
 	for k := range keys {
-		for i := range len(w.inputs) + 1 {
+		for i := range w.inputs {
 			s.change(w, i, k, 0)
 		}
 	}

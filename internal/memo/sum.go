@@ -78,10 +78,6 @@ func (t *Sum[K, By, V, S]) Driven(k K) (s S) {
 	return s
 }
 
-// Set puts a part from outside, between Runs. before is the value that was Set last, nil where there is none; with
-// nil for after the part is removed.
-func (t *Sum[K, By, V, S]) Set(k K, by By, before, after *V) { t.change(t.at(k), by, before, after) }
-
 func (t *Sum[K, By, V, S]) change(e *entry[K, S], by By, before, after *V) {
 	step := step(before != nil, after != nil)
 	e.held += step

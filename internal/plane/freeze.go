@@ -43,16 +43,16 @@ func (l *loop) followFreeze() {
 
 func (l *loop) freeze(f history.Freeze) {
 	log := l.plane.config.Log
-	old := l.history.Frozen()
 	turned, pins, err := l.history.Freeze(f)
 	if err != nil {
 		log.Error("a bug: the state cannot be turned back", "as_of", f.AsOf, "error", err)
 	}
-	l.translator.Pin(pins)
+	unpin := l.translator.Pin(pins)
 	ch := l.translator.Apply(l.snapshot, nil)
-	if old != nil {
-		l.translator.Unpin(old.Pins)
+	if l.unpin != nil {
+		l.unpin()
 	}
+	l.unpin = unpin
 	l.history.ApplyGroups(ch.Groups, l.plane.config.Now())
 	if l.history.Frozen().Lost {
 		l.publish(ch)
@@ -69,7 +69,8 @@ func (l *loop) freeze(f history.Freeze) {
 func (l *loop) thaw() {
 	old := *l.history.Frozen()
 	freed, gone := l.history.Thaw()
-	l.translator.Unpin(old.Pins)
+	l.unpin()
+	l.unpin = nil
 	ch := l.translator.Apply(l.snapshot, nil)
 	ch = l.history.Apply(ch, l.plane.config.Now(), l.rev)
 	freed.Under(&ch)

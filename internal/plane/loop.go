@@ -53,6 +53,7 @@ type loop struct {
 	translator *translate.Translator
 	inForce    []snapshot.Key // BGPPeers whose settings in force the translation has yet to be told
 	history    *history.History
+	unpin      func() // removes the pins of the Freeze that holds; nil: none does
 
 	// Of publish.
 	rev           delta.Revision // of the last publication

@@ -15,6 +15,8 @@ import (
 type (
 	// Config is what an operator decides about translation. The zero value is usable.
 	Config = input.Config
+	// Pins are things that stay in use although no resource may ask for them any more.
+	Pins = input.Pins
 	// Status is what one resource should show.
 	Status = status.Status
 	// Hold says why a resource is not programmed although nothing of it is invalid.

@@ -12,7 +12,8 @@
 // object leads to the values that must be computed again, and from there, only as far as
 // values differ, to those that depend on them. Each is computed at most once per change.
 //
-// Room input sets the objects of the snapshot, and tables read nothing else. Unclaimed and
+// Room input sets the objects of the snapshot and the pins of the caller, and tables read nothing else.
+// Pins keep groups, certificates and authorities in use that no resource asks for. Unclaimed and
 // GatewayRoutes, which no table reads, look at a snapshot themselves.
 //
 // HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a

@@ -29,7 +29,7 @@ func TestPinnedCertificatesFollowTheirSecrets(t *testing.T) {
 		return a != nil && a.PEM == string(o.Data[snapshot.AuthorityKey])
 	}
 	pins := Pins{Certificates: []model.CertificateID{id}, Authorities: []model.AuthorityID{trust}}
-	tr.Pin(pins)
+	unpin := tr.Pin(pins)
 	root := snapshot.Key{Kind: snapshot.KindIngressRoute, Name: snapshot.Name{Namespace: "team", Name: "root-0"}}
 	s.Delete(root)
 	tr.Apply(s, []snapshot.Key{root})
@@ -39,7 +39,14 @@ func TestPinnedCertificatesFollowTheirSecrets(t *testing.T) {
 	if !published(renewed) || !trusted(authorities) {
 		t.Error("what is pinned does not follow its Secret")
 	}
-	tr.Unpin(pins)
+	again := tr.Pin(pins)
+	tr.Apply(s, nil)
+	unpin()
+	tr.Apply(s, nil)
+	if !published(renewed) || !trusted(authorities) {
+		t.Error("one of two sets of pins does not keep a thing in use")
+	}
+	again()
 	tr.Apply(s, nil)
 	if tr.result().Certificates[id] != nil || tr.result().Authorities[trust] != nil {
 		t.Error("what is pinned no more is there still")

@@ -148,6 +148,11 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 	return t.changes()
 }
 
+// Pin keeps things in use: pinned groups, their sets, certificates and authorities stay in
+// the result and follow their resources as long as these exist. A thing that several sets of pins
+// name stays until the last of them is removed, with unpin. Both take effect with the next Apply.
+func (t *Translator) Pin(p Pins) (unpin func()) { return t.in.Pin(p) }
+
 // changes are what the last Run changed.
 func (t *Translator) changes() Changes {
 	c := Changes{

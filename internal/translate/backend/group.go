@@ -12,6 +12,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/certificate"
+	"fairlead.dev/internal/translate/input"
 )
 
 // WeightLimit is the largest weight, as both route kinds' schemas have it.
@@ -136,6 +137,18 @@ func (u *groupUse) fold(_ certificate.User, before, after **model.BackendGroup) 
 func (t *Tables) UseGroups(c *memo.Context, groups []model.BackendGroup, by certificate.User) {
 	for i := range groups {
 		t.GroupUses.Put(c, groups[i].ID, by, &groups[i])
+	}
+}
+
+// usePinned puts the groups, certificates and authorities of one set of pins.
+func (t *Tables) usePinned(c *memo.Context, pin int, p input.Pins) {
+	by := certificate.User{Kind: "pin", Object: model.Object{Name: strconv.Itoa(pin)}}
+	t.UseGroups(c, p.Groups, by)
+	for _, id := range p.Certificates {
+		t.certificates.CertificateUses.Put(c, id, by, struct{}{})
+	}
+	for _, id := range p.Authorities {
+		t.certificates.AuthorityUses.Put(c, id, by, struct{}{})
 	}
 }
 

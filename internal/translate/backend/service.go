@@ -76,6 +76,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
 	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses),
 		memo.Puts(t.SetUses, t.certificates.CertificateUses, t.certificates.AuthorityUses)), t.GroupUses).Watch()
+	memo.NewScan(g, "pins: users", in.Pins, t.usePinned, memo.Puts(t.GroupUses, t.certificates.CertificateUses, t.certificates.AuthorityUses))
 	t.Sets = memo.For(memo.NewTable(g, "set", t.makeSet,
 		memo.Reads(t.SetUses, t.Services, in.SlicesOf, t.fleet.Machines, t.fleet.Own)), t.SetUses).
 		Equal(func(a, b *model.BackendSet) bool {

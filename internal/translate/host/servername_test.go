@@ -26,6 +26,10 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	targets, certificates, pools := target.New(g, in), certificate.New(g, in), pool.New(g, in)
 	backends := backend.New(g, in, backend.Rooms{Targets: targets, Certificates: certificates, Pool: pools, Fleet: fleet.New(g, in, fleet.Rooms{Pool: pools})})
 	tables := New(g, in, Rooms{Targets: targets, Certificates: certificates, Backend: backends, Policy: policy.New(g, in, policy.Rooms{Targets: targets, Backend: backends})})
+	given := memo.NewInput[string, *NameCandidate](g, "candidates of the test")
+	memo.NewScan(g, "candidates of the test: index", given, func(c *memo.Context, _ string, candidate *NameCandidate) {
+		tables.Names.Put(c, candidate.Host.HostKey, candidate.Host.Owner, candidate)
+	}, memo.Puts(tables.Names))
 	g.Seal()
 	s := snapshot.New()
 	type changes struct {
@@ -50,15 +54,8 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	run(certificatetest.Secret(t, "team", "web", "www.example.com"))
 	k := model.HostKey{Listener: "https-443", Host: "www.example.com"}
 	owner := func(name string) model.Object { return model.Object{Kind: "Gateway", Namespace: "team", Name: name} }
-	candidates := map[string]*NameCandidate{}
 	add := func(name string, created int64, ids ...model.CertificateID) {
-		candidate := &NameCandidate{Created: created, Host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}}
-		candidates[name] = candidate
-		tables.Names.Set(k, owner(name), nil, &candidate)
-	}
-	remove := func(name string) {
-		candidate := candidates[name]
-		tables.Names.Set(k, owner(name), &candidate, nil)
+		given.Set(name, &NameCandidate{Created: created, Host: model.TLSHost{HostKey: k, Owner: owner(name), Certificates: ids}})
 	}
 	add("young", 2, "team/web")
 	if c := run(); len(c.certificates) != 1 || c.names[k] == nil {
@@ -68,14 +65,14 @@ func TestTheOldestHasAServerName(t *testing.T) {
 	if c := run(); c.names[k].Owner != owner("old") || len(c.certificates) != 1 || c.certificates["team/web"] != nil {
 		t.Errorf("an older candidate changed %+v", c)
 	}
-	remove("old")
+	given.Delete("old")
 	if c := run(); c.names[k].Owner != owner("young") || c.certificates["team/web"] == nil {
 		t.Errorf("an older candidate that goes changed %+v", c)
 	}
 	if c := run(certificatetest.Secret(t, "team", "web", "www.example.com")); len(c.certificates) != 1 || len(c.names) != 0 {
 		t.Errorf("a renewed certificate changed %+v", c)
 	}
-	remove("young")
+	given.Delete("young")
 	if c := run(); len(c.names) != 1 || len(c.certificates) != 1 || g.Sizes()["server name"].Values+g.Sizes()["uses of a certificate"].Values != 0 {
 		t.Errorf("a last candidate that goes changed %+v", c)
 	}

@@ -29,13 +29,16 @@ type Policies struct {
 	Scan func(name string, see func(*memo.Context, snapshot.Name, snapshot.Object), options ...memo.Option)
 }
 
-// Tables are the snapshot: its objects, and indexes of them by what they say.
+// Tables are the snapshot, its objects and indexes of them by what they say, and the pins.
 type Tables struct {
 	Config Config
 	set    map[snapshot.Kind]func(*snapshot.Snapshot, snapshot.Name)
 
 	Now *memo.Input[memo.Unit, time.Time]
 	Own *memo.Input[memo.Unit, snapshot.Own]
+	// Pins are all that is pinned, by the number of the Pin. They come from the caller, not from the snapshot.
+	Pins    *memo.Input[int, Pins]
+	lastPin int
 
 	Pools                  *Objects[v1alpha1.AddressPool]
 	BGPPeers               *Objects[v1alpha1.BGPPeer]
@@ -87,6 +90,7 @@ func New(g *memo.Graph, c Config) *Tables {
 	t.Own = memo.NewInput[memo.Unit, snapshot.Own](g, "own endpoints")
 	t.set[snapshot.KindTime] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Now.Set(memo.Unit{}, s.Now) }
 	t.set[snapshot.KindOwn] = func(s *snapshot.Snapshot, _ snapshot.Name) { t.Own.Set(memo.Unit{}, s.Own) }
+	t.Pins = memo.NewInput[int, Pins](g, "pins")
 	t.Pools = input[v1alpha1.AddressPool](g, t, snapshot.KindAddressPool)
 	t.BGPPeers = input[v1alpha1.BGPPeer](g, t, snapshot.KindBGPPeer)
 	t.PeersInForce = peersInForce(g, t)

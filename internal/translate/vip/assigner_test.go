@@ -20,6 +20,10 @@ func TestAssignmentLimit(t *testing.T) {
 	in := input.New(g, input.Config{}.WithDefaults())
 	pools := pool.New(g, in)
 	tables := New(g, in, Rooms{Pool: pools, Fleet: fleet.New(g, in, fleet.Rooms{Pool: pools})})
+	wants := memo.NewInput[int, *Want](g, "wants of the test")
+	memo.NewScan(g, "wants of the test: index", wants, func(c *memo.Context, _ int, w *Want) {
+		tables.Wants.Put(c, memo.Unit{}, w.Owner, w)
+	}, memo.Puts(tables.Wants))
 	g.Seal()
 	s := snapshot.New()
 	edge := &v1alpha1.AddressPool{}
@@ -31,8 +35,7 @@ func TestAssignmentLimit(t *testing.T) {
 	in.Changed(s, k)
 	const owners = assignmentLimit + 5
 	for i := range owners {
-		w := &Want{Owner: input.Object(snapshot.KindGateway, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("edge-%d", i)}), Needs: Request{}.Needs()}
-		tables.Wants.Set(memo.Unit{}, w.Owner, nil, &w)
+		wants.Set(i, &Want{Owner: input.Object(snapshot.KindGateway, snapshot.Name{Namespace: "team", Name: fmt.Sprintf("edge-%d", i)}), Needs: Request{}.Needs()})
 	}
 	g.Run()
 	c := g.Peek()
