@@ -31,5 +31,5 @@
 //   - cell.go: what a cell reads and puts, recorded by a Context
 //   - graph.go: the Graph, what tables declare, and a Run through them
 //
-// The example shows all of it in one page; docs/dev/memo.md says what each operation costs.
+// The example shows the core on one page: Inputs, a Sum and driven Tables. docs/dev/memo.md describes the rest and says what each operation costs.
 package memo

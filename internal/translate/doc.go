@@ -20,7 +20,9 @@
 // virtual host is made; nothing behind that point knows which kind said what.
 //
 // Begin with New in translate.go, which wires the rooms. The comment of a room with several files lists
-// them in reading order: functions call only functions of their own file and of later ones.
+// them in reading order: functions call only functions of their own file and of later ones. Here they are
+// converge.go (a translation with all assignments recorded), translate.go (New, Apply, the result), decide.go (the
+// policies that decide, for explanations), unclaimed.go (objects that nobody serves) and api.go (names that other packages use).
 //
 // What is refused is refused with a condition that names the field, and hurts
 // the resource that said it only. Programmed conditions are not this package's:

@@ -5,5 +5,8 @@
 // It does no I/O and reads no clock: its results follow from the plane's resources and the machine's
 // own results. It is not safe for concurrent use.
 //
+// Files in reading order: assignments.go (the load assignments of Envoy), rows.go (the backends of frontends),
+// finding.go (a machine's own result).
+//
 // Invariant: without a better result, the plane's last one holds.
 package health

@@ -165,7 +165,8 @@ func foldRoutes(s **Routes, owner model.Object, _, after *servedCandidate) {
 }
 
 // order returns the routes in the order in which requests try them. What did not change since it was last called is
-// merged, not sorted again.
+// merged, not sorted again. The order is a cache inside the state of the Sum, which a function otherwise must not keep:
+// makeHost alone reads it, and a slice that was returned is never written again.
 func (h *Routes) order() []ownedEntry {
 	var added []ownedEntry
 	for owner := range h.pending {

@@ -34,7 +34,7 @@ func (c Config) IsOurs(o *contourv1beta1.IngressRoute) bool {
 	return class == "" || class == c.IngressClass
 }
 
-// ClearID and tlsID are the listeners of IngressRoutes.
+// ClearID is the listener of IngressRoutes without TLS.
 func (c Config) ClearID() model.ListenerID {
 	return model.SharedListener(model.ProtocolHTTP, c.IngressRoutePort)
 }

@@ -251,7 +251,7 @@ func (t *Tables) Granted(c *memo.Context, group string, kind snapshot.Kind, name
 	return false
 }
 
-// NoGrant says what granted did not find.
+// NoGrant says what Granted did not find.
 func NoGrant(kind snapshot.Kind, namespace string, toKind snapshot.Kind, to snapshot.Name) string {
 	return "no ReferenceGrant in namespace " + to.Namespace + " lets " + string(kind) + "s of namespace " + namespace + " use " + string(toKind) + " " + to.Name
 }
