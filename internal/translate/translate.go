@@ -2,6 +2,7 @@ package translate
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -145,7 +146,7 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 		t.in.Changed(s, k)
 	}
 	t.graph.Run()
-	return t.changes()
+	return t.gather(lastRun)
 }
 
 // Pin keeps things in use: pinned groups, their sets, certificates and authorities stay in
@@ -153,67 +154,61 @@ func (t *Translator) Apply(s *snapshot.Snapshot, changed []snapshot.Key) Changes
 // name stays until the last of them is removed, with unpin. Both take effect with the next Apply.
 func (t *Translator) Pin(p Pins) (unpin func()) { return t.in.Pin(p) }
 
-// changes are what the last Run changed.
-func (t *Translator) changes() Changes {
+// scope is the part of each table that a gathering takes.
+type scope bool
+
+const (
+	everything scope = false // all entries
+	lastRun    scope = true  // those that the last Run changed
+)
+
+// table is a Table or a Sum.
+type table[K comparable, V any] interface {
+	All() iter.Seq2[K, V]
+	Changes() map[K]V
+}
+
+// entries takes the entries of one table.
+func entries[K comparable, V any](s scope, of table[K, V]) map[K]V {
+	if s == lastRun {
+		return of.Changes()
+	}
+	return maps.Collect(of.All())
+}
+
+// gather takes the entries of all tables that make up a result.
+func (t *Translator) gather(s scope) Changes {
 	c := Changes{
-		Listeners:    t.listener.Listeners.Changes(),
+		Listeners:    entries(s, t.listener.Listeners),
 		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: t.certificates.UsedCertificate.Changes(),
-		Authorities:  t.certificates.UsedAuthority.Changes(),
-		TLSHosts:     t.host.TLSHosts.Changes(),
-		Groups:       t.backend.Groups.Changes(),
+		Certificates: entries(s, t.certificates.UsedCertificate),
+		Authorities:  entries(s, t.certificates.UsedAuthority),
+		TLSHosts:     entries(s, t.host.TLSHosts),
+		Groups:       entries(s, t.backend.Groups),
 		Sets:         map[model.SetID]*model.BackendSet{},
-		Views:        t.listener.Views.Changes(),
-		Machines:     t.fleet.Machine.Changes(),
-		Nodes:        t.fleet.Nodes.Changes(),
-		Frontends:    t.frontend.Frontends.Changes(),
-		Assignments:  t.frontend.Assignments.Changes(),
-		VIPs:         t.frontend.VIPs.Changes(),
-		Peers:        t.fleet.Peers.Changes(),
+		Views:        entries(s, t.listener.Views),
+		Machines:     entries(s, t.fleet.Machine),
+		Nodes:        entries(s, t.fleet.Nodes),
+		Frontends:    entries(s, t.frontend.Frontends),
+		Assignments:  entries(s, t.frontend.Assignments),
+		VIPs:         entries(s, t.frontend.VIPs),
+		Peers:        entries(s, t.fleet.Peers),
 		Statuses:     map[model.Object]*status.Status{},
 	}
-	for k, h := range t.host.Hosts.Changes() {
+	for k, h := range entries(s, t.host.Hosts) {
 		c.VirtualHosts[k] = h.Host()
 	}
-	for k, set := range t.backend.Sets.Changes() {
+	for k, set := range entries(s, t.backend.Sets) {
 		c.Sets[k.ID()] = set
 	}
 	for _, statuses := range t.status.All {
-		maps.Copy(c.Statuses, statuses.Changes())
+		maps.Copy(c.Statuses, entries(s, statuses))
 	}
 	return c
 }
 
 // result is everything that stands.
-func (t *Translator) result() Changes {
-	c := Changes{
-		Listeners:    maps.Collect(t.listener.Listeners.All()),
-		VirtualHosts: map[model.HostKey]*model.VirtualHost{},
-		Certificates: maps.Collect(t.certificates.UsedCertificate.All()),
-		Authorities:  maps.Collect(t.certificates.UsedAuthority.All()),
-		TLSHosts:     maps.Collect(t.host.TLSHosts.All()),
-		Groups:       maps.Collect(t.backend.Groups.All()),
-		Sets:         map[model.SetID]*model.BackendSet{},
-		Views:        maps.Collect(t.listener.Views.All()),
-		Machines:     maps.Collect(t.fleet.Machine.All()),
-		Nodes:        maps.Collect(t.fleet.Nodes.All()),
-		Frontends:    maps.Collect(t.frontend.Frontends.All()),
-		Assignments:  maps.Collect(t.frontend.Assignments.All()),
-		VIPs:         maps.Collect(t.frontend.VIPs.All()),
-		Peers:        maps.Collect(t.fleet.Peers.All()),
-		Statuses:     map[model.Object]*status.Status{},
-	}
-	for k, h := range t.host.Hosts.All() {
-		c.VirtualHosts[k] = h.Host()
-	}
-	for k, set := range t.backend.Sets.All() {
-		c.Sets[k.ID()] = set
-	}
-	for _, statuses := range t.status.All {
-		maps.Insert(c.Statuses, statuses.All())
-	}
-	return c
-}
+func (t *Translator) result() Changes { return t.gather(everything) }
 
 // Desired returns the whole result as it stands. It costs as much as the result is
 // large.
