@@ -145,10 +145,10 @@ func (t *Tables) usePinned(c *memo.Context, pin int, p input.Pins) {
 	by := certificate.User{Kind: "pin", Object: model.Object{Name: strconv.Itoa(pin)}}
 	t.UseGroups(c, p.Groups, by)
 	for _, id := range p.Certificates {
-		t.certificates.CertificateUses.Put(c, id, by, struct{}{})
+		t.from.Certificates.CertificateUses.Put(c, id, by, struct{}{})
 	}
 	for _, id := range p.Authorities {
-		t.certificates.AuthorityUses.Put(c, id, by, struct{}{})
+		t.from.Certificates.AuthorityUses.Put(c, id, by, struct{}{})
 	}
 }
 
@@ -161,7 +161,7 @@ func (t *Tables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model.Backen
 	if k, ok := PortOfSet(use.group.Set); ok {
 		t.SetUses.Put(c, k, SetUser{group: id}, struct{}{})
 	}
-	t.certificates.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
+	t.from.Certificates.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
 	g := *use.group
 	return &g, true
 }

@@ -106,7 +106,7 @@ func (o Options) apply(g *model.BackendGroup) {
 // bound nothing.
 func (t *Tables) addPolicies(c *memo.Context, n snapshot.Name, f *Service) {
 	read := func(section string) Options {
-		holder := t.targets.Holder(c, target.Ref{Kind: snapshot.KindBackendPolicy, Object: input.Object(snapshot.KindService, n), Section: section})
+		holder := t.from.Targets.Holder(c, target.Ref{Kind: snapshot.KindBackendPolicy, Object: input.Object(snapshot.KindService, n), Section: section})
 		if holder.None() {
 			return Options{}
 		}

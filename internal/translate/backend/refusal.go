@@ -30,7 +30,7 @@ type refusing struct {
 func (t *Tables) makeRefusing(c *memo.Context, _ memo.Unit) (*refusing, bool) {
 	own := t.in.Own.Get(c, memo.Unit{})
 	return &refusing{
-		operator: address.RangesOf(t.in.Config.RefusedEndpoints), pools: t.pool.Ranges.Get(c, memo.Unit{}),
+		operator: address.RangesOf(t.in.Config.RefusedEndpoints), pools: t.from.Pool.Ranges.Get(c, memo.Unit{}),
 		api: t.endpointsOfAPI(c, own), agents: sortedEndpoints(own.Agents),
 	}, true
 }
@@ -203,7 +203,7 @@ func (t *Tables) whyRefused(c *memo.Context, e netip.AddrPort, allowed allowance
 		return "is the Kubernetes API"
 	}
 	for _, name := range t.in.PoolNames.Get(c, memo.Unit{}) {
-		if p := t.pool.Pools.Get(c, name); p != nil && address.InRanges(p.Ranges, e.Addr()) {
+		if p := t.from.Pool.Pools.Get(c, name); p != nil && address.InRanges(p.Ranges, e.Addr()) {
 			return "is in AddressPool " + name
 		}
 	}

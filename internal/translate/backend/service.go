@@ -35,11 +35,8 @@ type Rooms struct {
 // Tables are the Services with what says how their backends are spoken to, and the groups and sets that are
 // used.
 type Tables struct {
-	in           *input.Tables
-	targets      *target.Tables
-	certificates *certificate.Tables
-	pool         *pool.Tables
-	fleet        *fleet.Tables
+	in   *input.Tables
+	from Rooms
 
 	allowances *memo.Table[string, *allowance] // by namespace
 	refusing   *memo.Table[memo.Unit, *refusing]
@@ -55,12 +52,12 @@ type Tables struct {
 
 // New adds the tables of Services, backend groups and backend sets to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, pool: r.Pool, fleet: r.Fleet}
+	t := &Tables{in: in, from: r}
 	t.allowances = memo.NewTable(g, "allowed endpoints", func(c *memo.Context, namespace string) (*allowance, bool) {
 		a := makeAllowance(in.Namespaces.Get(c, snapshot.Name{Name: namespace}))
 		return a, a != nil
 	}, memo.Reads(in.Namespaces))
-	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(t.pool.Ranges, in.Own, in.EndpointSlices))
+	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(t.from.Pool.Ranges, in.Own, in.EndpointSlices))
 	t.suspects = memo.NewSum[snapshot.Name, snapshot.Name, []netip.AddrPort](g, "suspects").Same(slices.Equal[[]netip.AddrPort])
 	memo.NewScan(g, "suspects: index", in.EndpointSlices, func(c *memo.Context, n snapshot.Name, o *discoveryv1.EndpointSlice) {
 		if service, is := input.ServiceOfSlice(o); is {
@@ -70,15 +67,15 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 		}
 	}, memo.Reads(t.refusing), memo.Puts(t.suspects))
 	t.Services = memo.NewTable(g, "service", t.makeService,
-		memo.Reads(in.Services, t.targets.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, t.pool.Pools))
-	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, t.certificates.Authorities))
+		memo.Reads(in.Services, t.from.Targets.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, t.from.Pool.Pools))
+	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, t.from.Certificates.Authorities))
 	t.GroupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
 	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses),
-		memo.Puts(t.SetUses, t.certificates.CertificateUses, t.certificates.AuthorityUses)), t.GroupUses).Watch()
-	memo.NewScan(g, "pins: users", in.Pins, t.usePinned, memo.Puts(t.GroupUses, t.certificates.CertificateUses, t.certificates.AuthorityUses))
+		memo.Puts(t.SetUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses)), t.GroupUses).Watch()
+	memo.NewScan(g, "pins: users", in.Pins, t.usePinned, memo.Puts(t.GroupUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses))
 	t.Sets = memo.For(memo.NewTable(g, "set", t.makeSet,
-		memo.Reads(t.SetUses, t.Services, in.SlicesOf, t.fleet.Machines, t.fleet.Own)), t.SetUses).
+		memo.Reads(t.SetUses, t.Services, in.SlicesOf, t.from.Fleet.Machines, t.from.Fleet.Own)), t.SetUses).
 		Equal(func(a, b *model.BackendSet) bool {
 			return a.Refusal == b.Refusal && slices.Equal(a.Backends, b.Backends)
 		}).Watch()
@@ -87,7 +84,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 
 // ReadsOfGroups declares what those read who look for a Service's port and make a group of it.
 func (t *Tables) ReadsOfGroups() memo.Option {
-	return memo.Reads(t.in.GrantsIn, t.Services, t.targets.TLSSlots, t.BackendTLS)
+	return memo.Reads(t.in.GrantsIn, t.Services, t.from.Targets.TLSSlots, t.BackendTLS)
 }
 
 // makeService judges a Service with what policies ask of it, and which of its endpoints are refused.
@@ -290,7 +287,7 @@ func (t *Tables) placing(c *memo.Context, balanced bool) func(nodeName string, a
 	if !balanced {
 		return nowhere
 	}
-	fleetList, own := t.fleet.Machines.Get(c, memo.Unit{}), t.fleet.Own.Get(c, memo.Unit{})
+	fleetList, own := t.from.Fleet.Machines.Get(c, memo.Unit{}), t.from.Fleet.Own.Get(c, memo.Unit{})
 	return func(nodeName string, a netip.Addr) string {
 		if _, is := slices.BinarySearchFunc(fleetList, nodeName, func(m fleet.Machine, name string) int { return cmp.Compare(m.Name, name) }); is {
 			return nodeName

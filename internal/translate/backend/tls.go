@@ -38,11 +38,11 @@ func (f *TLSPolicy) problem() string {
 // it is invalid. Nil when there is none.
 func (t *Tables) PolicyOf(c *memo.Context, service snapshot.Name, port string) *TLSPolicy {
 	if port != "" {
-		if holder := t.targets.TLSHolder(c, target.ServicePort{Service: service, Section: port}); holder.Name != "" {
+		if holder := t.from.Targets.TLSHolder(c, target.ServicePort{Service: service, Section: port}); holder.Name != "" {
 			return t.BackendTLS.Get(c, holder)
 		}
 	}
-	if holder := t.targets.TLSHolder(c, target.ServicePort{Service: service, Section: ""}); holder.Name != "" {
+	if holder := t.from.Targets.TLSHolder(c, target.ServicePort{Service: service, Section: ""}); holder.Name != "" {
 		return t.BackendTLS.Get(c, holder)
 	}
 	return nil
@@ -126,7 +126,7 @@ func (t *Tables) caOf(c *memo.Context, f *TLSPolicy, ref gatewayv1.LocalObjectRe
 			path+".kind: "+field.KindText(string(ref.Group), string(ref.Kind))+" holds no CA certificates: only ConfigMap and Secret do")
 		return ""
 	}
-	a := t.certificates.Authorities.Get(c, certificate.AuthorityKey{Kind: kind, Name: snapshot.Name{Namespace: namespace, Name: string(ref.Name)}})
+	a := t.from.Certificates.Authorities.Get(c, certificate.AuthorityKey{Kind: kind, Name: snapshot.Name{Namespace: namespace, Name: string(ref.Name)}})
 	if a.Problem != "" {
 		f.Resolved.Fail(gatewayv1.BackendTLSPolicyReasonInvalidCACertificateRef, path+": "+string(kind)+" "+namespace+"/"+string(ref.Name)+" "+a.Problem)
 		return ""

@@ -63,12 +63,8 @@ type Rooms struct {
 
 // Tables are the IngressRoutes.
 type Tables struct {
-	in           *input.Tables
-	certificates *certificate.Tables
-	backend      *backend.Tables
-	policy       *policy.Tables
-	vip          *vip.Tables
-	host         *host.Tables
+	in   *input.Tables
+	from Rooms
 
 	Others  *memo.Sum[snapshot.Name, memo.Unit, string, string] // the class of those that are another controller's
 	rootsOf *input.Index[string, int64]                         // roots by host, created when
@@ -80,7 +76,7 @@ type Tables struct {
 
 // New adds the tables of IngressRoutes to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, certificates: r.Certificates, backend: r.Backend, policy: r.Policy, vip: r.VIP, host: r.Host}
+	t := &Tables{in: in, from: r}
 	t.Others = memo.NewSlot[snapshot.Name, string](g, "another controller's IngressRoute")
 	t.rootsOf = memo.NewSum[string, snapshot.Name, int64](g, "roots of a host")
 	memo.NewScan(g, "IngressRoutes: index", in.IngressRoutes, func(c *memo.Context, n snapshot.Name, o *contourv1beta1.IngressRoute) {
@@ -94,11 +90,11 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	}, memo.Puts(t.Others, t.rootsOf))
 	t.roots = memo.NewTable(g, "roots of a host, in order", t.makeRoots, memo.Reads(t.rootsOf))
 	t.Routes = memo.For(memo.NewTable(g, "IngressRoute judged", t.makeIngress,
-		memo.Reads(in.IngressRoutes, in.Delegations, t.certificates.Certificates, t.certificates.Authorities), t.backend.ReadsOfGroups(), memo.Puts(t.vip.Wants, t.vip.Roots)), in.IngressRoutes)
+		memo.Reads(in.IngressRoutes, in.Delegations, t.from.Certificates.Certificates, t.from.Certificates.Authorities), t.from.Backend.ReadsOfGroups(), memo.Puts(t.from.VIP.Wants, t.from.VIP.Roots)), in.IngressRoutes)
 	t.Reached = memo.NewSum[snapshot.Name, snapshot.Name, struct{}](g, "roots that delegate")
 	t.Trees = memo.For(memo.NewTable(g, "tree", t.makeTree,
-		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), t.policy.ReadsOfRoutes(),
-		memo.Puts(t.host.Candidates, t.host.RootNames, t.host.Ports, t.Reached)), in.IngressRoutes)
+		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), t.from.Policy.ReadsOfRoutes(),
+		memo.Puts(t.from.Host.Candidates, t.from.Host.RootNames, t.from.Host.Ports, t.Reached)), in.IngressRoutes)
 	return t
 }
 
@@ -110,7 +106,7 @@ func (t *Tables) makeIngress(c *memo.Context, n snapshot.Name) (*IngressRoute, b
 	case route == nil:
 		return nil, false
 	case route.Host != "" && route.Request.Empty():
-		t.vip.Roots.Put(c, n.Namespace, n, route.TLS != nil)
+		t.from.VIP.Roots.Put(c, n.Namespace, n, route.TLS != nil)
 	case route.Root && !route.Request.Empty():
 		w := &vip.Want{Owner: input.Object(snapshot.KindIngressRoute, n), Created: route.created, Request: route.Request, Needs: route.Request.Needs(), Idle: route.Host == ""}
 		if !w.Idle {
@@ -119,7 +115,7 @@ func (t *Tables) makeIngress(c *memo.Context, n snapshot.Name) (*IngressRoute, b
 				w.Listeners = append(w.Listeners, t.in.Config.TLSID())
 			}
 		}
-		t.vip.Wants.Put(c, memo.Unit{}, w.Owner, w)
+		t.from.VIP.Wants.Put(c, memo.Unit{}, w.Owner, w)
 	}
 	return route, true
 }

@@ -70,7 +70,7 @@ func (c *compiler) service(s *contourv1beta1.Service, path string) (port backend
 		c.fail(path+".port", "service "+field.Quote(s.Name)+": port must be in the range 1-65535")
 		return port, false
 	}
-	port, fault, problem := c.t.backend.FindPort(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
+	port, fault, problem := c.t.from.Backend.FindPort(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
 	switch fault {
 	case backend.Fine:
 		for _, note := range port.Unread {
@@ -94,7 +94,7 @@ func (c *compiler) service(s *contourv1beta1.Service, path string) (port backend
 
 // group is the group of a service that was found.
 func (c *compiler) group(service string, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
-	group, fault, problem := c.t.backend.MakeGroup(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
+	group, fault, problem := c.t.from.Backend.MakeGroup(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: service}, port, o)
 	if fault != backend.Fine {
 		c.fail(path+".port", problem)
 	}
@@ -130,7 +130,7 @@ func (c *compiler) upstream(s *contourv1beta1.Service, port backend.Port, path s
 		return protocol, tls
 	}
 	service := snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}
-	if (port.Upstream == backend.UpstreamTLS || port.Upstream == backend.UpstreamH2) && c.t.backend.PolicyOf(c.ctx, service, port.Name) == nil {
+	if (port.Upstream == backend.UpstreamTLS || port.Upstream == backend.UpstreamH2) && c.t.from.Backend.PolicyOf(c.ctx, service, port.Name) == nil {
 		return protocol, &model.BackendTLS{Unverified: true}
 	}
 	return protocol, nil
@@ -164,7 +164,7 @@ func (c *compiler) validation(o *contourv1beta1.UpstreamValidation, path string)
 	case strings.Contains(o.CACertificate, "/"):
 		fail(".caSecret", field.Quote(o.CACertificate)+" must be the name of a Secret in namespace "+name.Namespace)
 	default:
-		secret := c.t.certificates.Authorities.Get(c.ctx, certificate.AuthorityKey{Kind: snapshot.KindSecret, Name: name})
+		secret := c.t.from.Certificates.Authorities.Get(c.ctx, certificate.AuthorityKey{Kind: snapshot.KindSecret, Name: name})
 		if secret.Problem != "" {
 			fail(".caSecret", "Secret "+name.String()+" "+secret.Problem)
 		} else {

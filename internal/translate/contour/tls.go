@@ -63,7 +63,7 @@ func (c *compiler) certificate(t *ingressTLS, text, path string) {
 			name.Namespace + " delegates it to " + c.name.Namespace)
 		return
 	}
-	secret := c.t.certificates.Certificates.Get(c.ctx, name)
+	secret := c.t.from.Certificates.Certificates.Get(c.ctx, name)
 	if secret.Problem != "" {
 		c.close(path + ": TLS Secret " + name.String() + " " + secret.Problem)
 		return

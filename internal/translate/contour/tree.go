@@ -44,7 +44,7 @@ func (t *Tables) makeTree(c *memo.Context, root snapshot.Name) (*Tree, bool) {
 		t.Reached.Put(c, child, root, struct{}{})
 	}
 	for _, id := range host.ListenersOf(tree.Hosts) {
-		t.host.Ports.Put(c, id, input.Object(snapshot.KindIngressRoute, root), route.created)
+		t.from.Host.Ports.Put(c, id, input.Object(snapshot.KindIngressRoute, root), route.created)
 	}
 	return tree, true
 }
@@ -87,14 +87,14 @@ func (t *Tables) walkFrom(c *memo.Context, root snapshot.Name, route *IngressRou
 	owner := input.Object(snapshot.KindIngressRoute, root)
 	clear := model.HostKey{Listener: t.in.Config.ClearID(), Host: route.Host}
 	tree.Hosts = []model.HostKey{clear}
-	t.host.Candidates.Put(c, clear, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.clear})
+	t.from.Host.Candidates.Put(c, clear, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.clear})
 	if tree.Secure = route.TLS != nil; tree.Secure {
 		key := model.HostKey{Listener: t.in.Config.TLSID(), Host: route.Host}
 		wants := &host.NameCandidate{Created: route.created, Host: model.TLSHost{HostKey: key, Owner: owner}}
 		route.secure(wants, &w)
 		tree.Hosts = append(tree.Hosts, key)
-		t.host.Candidates.Put(c, key, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.secure})
-		t.host.RootNames.Put(c, key, owner, wants)
+		t.from.Host.Candidates.Put(c, key, owner, &host.Candidate{Owner: owner, Created: route.created, Entries: w.secure})
+		t.from.Host.RootNames.Put(c, key, owner, wants)
 	}
 	return tree
 }

@@ -119,7 +119,7 @@ func (t *Tables) underPolicy(c *memo.Context, n snapshot.Name, route *IngressRou
 	if route.Root {
 		return same
 	}
-	policy, groups := t.policy.RoutePolicy(c, input.Object(snapshot.KindIngressRoute, n), "")
+	policy, groups := t.from.Policy.RoutePolicy(c, input.Object(snapshot.KindIngressRoute, n), "")
 	if policy == nil {
 		return same
 	}

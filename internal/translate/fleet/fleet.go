@@ -33,7 +33,7 @@ type Rooms struct {
 // Tables are the machines: what they have, who selects them, and their BGP peers.
 type Tables struct {
 	in   *input.Tables
-	pool *pool.Tables
+	from Rooms
 
 	reported  *memo.Sum[netip.Addr, string, ReportedAddress, memo.Parts[string, ReportedAddress]] // by machine
 	Holders   *memo.Table[netip.Addr, string]                                                     // the machine that has an address, alone
@@ -62,7 +62,7 @@ type poolsOf = memo.Sum[string, string, struct{}, memo.Parts[string, struct{}]]
 
 // New adds the tables of machines and BGP peers to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, pool: r.Pool}
+	t := &Tables{in: in, from: r}
 	t.reported = memo.NewSum[netip.Addr, string, ReportedAddress](g, "reports of an address")
 	t.routerIDs = memo.NewSum[netip.Addr, string, int64](g, "Machines of a router id")
 	memo.NewScan(g, "Machines: index", in.Machines, func(c *memo.Context, n snapshot.Name, o *v1alpha1.Machine) {
@@ -85,7 +85,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.SelectedBy = memo.NewSum[string, string, struct{}](g, "AddressPools that select a machine")
 	t.ChosenBy = memo.NewSum[string, string, struct{}](g, "AddressPools that choose a machine")
 	t.Selections = memo.ForKey(memo.NewTable(g, "selection", t.selection,
-		memo.Reads(in.Pools, t.pool.Pools, t.Machines), memo.Puts(t.SelectedBy, t.ChosenBy)), in.Pools, shortName)
+		memo.Reads(in.Pools, t.from.Pool.Pools, t.Machines), memo.Puts(t.SelectedBy, t.ChosenBy)), in.Pools, shortName)
 	t.secrets = memo.NewTable(g, "password", t.makeSecret, memo.Reads(in.Secrets))
 	t.peersAt = memo.NewSum[string, string, struct{}](g, "BGPPeers at an address")
 	t.PeerSpecs = memo.ForKey(memo.NewTable(g, "BGPPeer in force", t.peerInForce,
@@ -144,7 +144,7 @@ func (t *Tables) selection(c *memo.Context, poolName string) (*Selection, bool) 
 	if t.in.Pools.Get(c, snapshot.Name{Name: poolName}) == nil {
 		return nil, false
 	}
-	f := t.pool.Pools.Get(c, poolName)
+	f := t.from.Pool.Pools.Get(c, poolName)
 	selection := &Selection{}
 	var selected []Machine
 	for _, m := range t.Machines.Get(c, memo.Unit{}) {

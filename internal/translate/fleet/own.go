@@ -42,7 +42,7 @@ func (e foreignEntry) same(o foreignEntry) bool {
 // scanForeign notes what objects of a kind have of the pools.
 func scanForeign[O any](g *memo.Graph, t *Tables, kind snapshot.Kind, in *input.Objects[O], of func(o *O, among func([]string) []netip.Addr) foreignEntry) {
 	memo.NewScan(g, "foreign addresses of "+string(kind)+"s", in, func(c *memo.Context, n snapshot.Name, o *O) {
-		ranges := t.pool.Ranges.Get(c, memo.Unit{})
+		ranges := t.from.Pool.Ranges.Get(c, memo.Unit{})
 		if len(ranges[address.IPv4])+len(ranges[address.IPv6]) == 0 {
 			return
 		}
@@ -50,7 +50,7 @@ func scanForeign[O any](g *memo.Graph, t *Tables, kind snapshot.Kind, in *input.
 		if len(e.addresses)+len(e.shown) > 0 {
 			t.foreign.Put(c, memo.Unit{}, snapshot.Key{Kind: kind, Name: n}, e)
 		}
-	}, memo.Reads(t.pool.Ranges), memo.Puts(t.foreign))
+	}, memo.Reads(t.from.Pool.Ranges), memo.Puts(t.foreign))
 }
 
 func foreignOfService(o *corev1.Service, among func([]string) []netip.Addr) foreignEntry {

@@ -37,16 +37,8 @@ type Rooms struct {
 
 // Tables are the frontends of addresses, and the VIPs that lead to them.
 type Tables struct {
-	in       *input.Tables
-	targets  *target.Tables
-	policy   *policy.Tables
-	backend  *backend.Tables
-	pool     *pool.Tables
-	fleet    *fleet.Tables
-	vip      *vip.Tables
-	gateway  *gateway.Tables
-	listener *listener.Tables
-	route    *route.Tables
+	in   *input.Tables
+	from Rooms
 
 	Balanced    *memo.Table[snapshot.Name, *Service] // Services of our class
 	At          *memo.Table[netip.Addr, *Frontends]
@@ -65,7 +57,7 @@ type Frontends struct {
 
 // New adds the tables of frontends and of the machines' VIPs to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, targets: r.Targets, policy: r.Policy, backend: r.Backend, pool: r.Pool, fleet: r.Fleet, vip: r.VIP, gateway: r.Gateway, listener: r.Listener, route: r.Route}
+	t := &Tables{in: in, from: r}
 	t.Balanced = memo.NewTable(g, "balanced Service", func(c *memo.Context, n snapshot.Name) (*Service, bool) {
 		f := newService(in.Services.Get(c, n))
 		return f, f != nil
@@ -73,34 +65,34 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.Frontends = memo.NewSlot[model.FrontendKey, *model.Frontend](g, "frontend")
 	t.Frontends.Watch()
 	t.At = memo.For(memo.NewTable(g, "frontends at an address", t.makeFrontends,
-		memo.Reads(t.vip.Grants, t.fleet.Selections, t.gateway.Gateways, t.listener.Listeners, t.Balanced), t.ReadsOfBalancing(),
-		memo.Puts(t.Frontends, t.backend.SetUses)), t.vip.Grants)
+		memo.Reads(t.from.VIP.Grants, t.from.Fleet.Selections, t.from.Gateway.Gateways, t.from.Listener.Listeners, t.Balanced), t.ReadsOfBalancing(),
+		memo.Puts(t.Frontends, t.from.Backend.SetUses)), t.from.VIP.Grants)
 	t.Assignments = memo.For(memo.NewTable(g, "assignment of an address", t.makeAssignment,
-		memo.Reads(t.vip.Grants, t.pool.Pools, t.fleet.Selections)), t.vip.Grants).Watch()
-	t.vipAt = memo.For(memo.NewTable(g, "VIP", t.makeVIP, memo.Reads(t.vip.Grants, t.pool.Pools, t.fleet.Selections, t.At)), t.vip.Grants)
+		memo.Reads(t.from.VIP.Grants, t.from.Pool.Pools, t.from.Fleet.Selections)), t.from.VIP.Grants).Watch()
+	t.vipAt = memo.For(memo.NewTable(g, "VIP", t.makeVIP, memo.Reads(t.from.VIP.Grants, t.from.Pool.Pools, t.from.Fleet.Selections, t.At)), t.from.VIP.Grants)
 	t.VIPs = memo.NewSlot[model.VIPKey, *model.VIP](g, "VIP of a machine").Same(func(a, b *model.VIP) bool { return a == b })
 	t.VIPs.Watch()
 	t.spread = memo.For(memo.NewTable(g, "machines of a VIP", func(c *memo.Context, a netip.Addr) (struct{}, bool) {
 		v := t.vipAt.Get(c, a)
-		for _, machine := range t.fleet.Selections.Get(c, v.Pool).Machines {
+		for _, machine := range t.from.Fleet.Selections.Get(c, v.Pool).Machines {
 			t.VIPs.Put(c, model.VIPKey{Machine: machine, Address: a}, memo.Unit{}, v)
 		}
 		return struct{}{}, false
-	}, memo.Reads(t.vipAt, t.fleet.Selections), memo.Puts(t.VIPs)), t.vip.Grants)
+	}, memo.Reads(t.vipAt, t.from.Fleet.Selections), memo.Puts(t.VIPs)), t.from.VIP.Grants)
 	return t
 }
 
 // ReadsOfBalancing declares what those read who judge how something is balanced.
 func (t *Tables) ReadsOfBalancing() memo.Option {
-	return memo.Reads(t.targets.Slots, t.policy.Balance, t.vip.Outcomes, t.route.Winners, t.route.Streams, t.gateway.Parents, t.Balanced,
-		t.backend.Services, t.in.SlicesOf, t.in.TCPRoutes, t.in.UDPRoutes)
+	return memo.Reads(t.from.Targets.Slots, t.from.Policy.Balance, t.from.VIP.Outcomes, t.from.Route.Winners, t.from.Route.Streams, t.from.Gateway.Parents, t.Balanced,
+		t.from.Backend.Services, t.in.SlicesOf, t.in.TCPRoutes, t.in.UDPRoutes)
 }
 
 // makeFrontends makes the frontends at an address that may be used.
 func (t *Tables) makeFrontends(c *memo.Context, address netip.Addr) (*Frontends, bool) {
-	g := t.vip.Grants.Get(c, address)
+	g := t.from.VIP.Grants.Get(c, address)
 	b := frontendBuilder{t: t, ctx: c, address: address, grant: g, made: map[model.FrontendKey]*model.Frontend{}}
-	b.machines = t.fleet.Selections.Get(c, g.Pool).Machines
+	b.machines = t.from.Fleet.Selections.Get(c, g.Pool).Machines
 	b.build()
 	at := &Frontends{}
 	for k, f := range b.made {
@@ -110,7 +102,7 @@ func (t *Tables) makeFrontends(c *memo.Context, address netip.Addr) (*Frontends,
 		for _, target := range f.Targets {
 			if port, ok := backend.PortOfSet(target.Set); ok && !named[port] {
 				named[port] = true
-				t.backend.SetUses.Put(c, port, backend.SetUser{Frontend: k}, struct{}{})
+				t.from.Backend.SetUses.Put(c, port, backend.SetUser{Frontend: k}, struct{}{})
 			}
 		}
 	}
@@ -122,18 +114,18 @@ func (t *Tables) makeFrontends(c *memo.Context, address netip.Addr) (*Frontends,
 }
 
 func (t *Tables) makeAssignment(c *memo.Context, address netip.Addr) (*model.Assignment, bool) {
-	g := t.vip.Grants.Get(c, address)
+	g := t.from.VIP.Grants.Get(c, address)
 	return &model.Assignment{
-		Address: address, Pool: g.Pool, Owner: g.Owner, Mode: t.pool.Pools.Get(c, g.Pool).Mode, Listeners: g.Listeners,
-		Machines: t.fleet.Selections.Get(c, g.Pool).Machines,
+		Address: address, Pool: g.Pool, Owner: g.Owner, Mode: t.from.Pool.Pools.Get(c, g.Pool).Mode, Listeners: g.Listeners,
+		Machines: t.from.Fleet.Selections.Get(c, g.Pool).Machines,
 	}, true
 }
 
 // makeVIP is what the machines of its pool are told of an address that may be used. They all
 // share one, so that it is compared once and not for each.
 func (t *Tables) makeVIP(c *memo.Context, address netip.Addr) (*model.VIP, bool) {
-	g := t.vip.Grants.Get(c, address)
-	f, selection := t.pool.Pools.Get(c, g.Pool), t.fleet.Selections.Get(c, g.Pool)
+	g := t.from.VIP.Grants.Get(c, address)
+	f, selection := t.from.Pool.Pools.Get(c, g.Pool), t.from.Fleet.Selections.Get(c, g.Pool)
 	v := &model.VIP{Address: address, Pool: g.Pool, Mode: f.Mode, Listeners: g.Listeners, Path: f.Path, Interfaces: f.Interfaces}
 	if at := t.At.Get(c, address); at != nil {
 		v.Frontends = at.Keys
@@ -168,7 +160,7 @@ func (b *frontendBuilder) build() {
 			b.service(input.NameOf(member))
 		}
 	case snapshot.KindGateway:
-		if f := b.t.gateway.Gateways.Get(b.ctx, n); f != nil {
+		if f := b.t.from.Gateway.Gateways.Get(b.ctx, n); f != nil {
 			for _, d := range f.Direct {
 				b.direct(n, d)
 			}
@@ -201,7 +193,7 @@ func (b *frontendBuilder) add(f model.Frontend, transport model.Transport, port 
 		if !ok {
 			continue
 		}
-		if service := b.t.backend.Services.Get(b.ctx, port.Service); service != nil {
+		if service := b.t.from.Backend.Services.Get(b.ctx, port.Service); service != nil {
 			f.Drained = append(f.Drained, service.Drained...)
 		}
 	}
@@ -212,7 +204,7 @@ func (b *frontendBuilder) add(f model.Frontend, transport model.Transport, port 
 
 // proxies makes the frontends of a listener, if it is there.
 func (b *frontendBuilder) proxies(id model.ListenerID) {
-	l := b.t.listener.Listeners.Get(b.ctx, id)
+	l := b.t.from.Listener.Listeners.Get(b.ctx, id)
 	if l == nil {
 		return
 	}
@@ -220,14 +212,14 @@ func (b *frontendBuilder) proxies(id model.ListenerID) {
 	if gateway, own := input.GatewayOfListener(id); own {
 		var held []target.Policy
 		of := map[target.Policy]target.Ref{}
-		if f := b.t.gateway.Gateways.Get(b.ctx, gateway); f != nil {
+		if f := b.t.from.Gateway.Gateways.Get(b.ctx, gateway); f != nil {
 			for i := range f.Listeners {
 				g := &f.Listeners[i]
 				if !g.Serves() || g.Direct() || g.Port != int32(l.Port) {
 					continue
 				}
 				anchor := policy.BalanceAnchor(input.Object(snapshot.KindGateway, gateway), g.Name)
-				if p := b.t.targets.Holder(b.ctx, anchor); !p.None() && !slices.Contains(held, p) {
+				if p := b.t.from.Targets.Holder(b.ctx, anchor); !p.None() && !slices.Contains(held, p) {
 					held, of[p] = append(held, p), anchor
 				}
 			}
@@ -273,7 +265,7 @@ const NeedVIP = "TCP and UDP listeners need an address of their own: make an Add
 // FrontendsOf are the frontends of a direct listener at all addresses of its Gateway, sorted; without
 // an address the hold says why.
 func (t *Tables) FrontendsOf(c *memo.Context, d route.PortKey) (keys []model.FrontendKey, hold *condition.Hold) {
-	out := t.vip.Outcomes.Get(c, input.Object(snapshot.KindGateway, d.Gateway))
+	out := t.from.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, d.Gateway))
 	if out == nil {
 		return nil, &condition.Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: NeedVIP}
 	}

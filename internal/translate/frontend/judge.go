@@ -31,7 +31,7 @@ func (t *Tables) answersAt(c *memo.Context, sets []model.Target) []policy.Servic
 			continue
 		}
 		ports := map[uint16]bool{}
-		for _, b := range t.backend.BackendsOf(c, target.Set) {
+		for _, b := range t.from.Backend.BackendsOf(c, target.Set) {
 			ports[b.Address.Port()] = true
 		}
 		list = append(list, policy.ServicePorts{Set: target.Set, Ports: slices.Sorted(maps.Keys(ports))})
@@ -42,7 +42,7 @@ func (t *Tables) answersAt(c *memo.Context, sets []model.Target) []policy.Servic
 // JudgeBalancing says why a LoadBalancerPolicy does not hold for a target, or what is worth
 // knowing of it if it does.
 func (t *Tables) JudgeBalancing(c *memo.Context, policyName snapshot.Name, target target.Ref) (problem, note string) {
-	f := t.policy.Balance.Get(c, policyName)
+	f := t.from.Policy.Balance.Get(c, policyName)
 	uses, none := t.balanceUses(c, target, f.Settings.Mode)
 	if none != "" {
 		return none, ""
@@ -100,8 +100,8 @@ func (t *Tables) JudgeBalancing(c *memo.Context, policyName snapshot.Name, targe
 
 // settingsAt are what the policy says that holds at an anchor.
 func (t *Tables) settingsAt(c *memo.Context, anchor target.Ref) (s policy.BalanceSettings) {
-	if p := t.targets.Holder(c, anchor); !p.None() {
-		if f := t.policy.Balance.Get(c, p.Name); f != nil {
+	if p := t.from.Targets.Holder(c, anchor); !p.None() {
+		if f := t.from.Policy.Balance.Get(c, p.Name); f != nil {
 			s = f.Settings
 		}
 	}
@@ -116,7 +116,7 @@ func (t *Tables) lockedOut(c *memo.Context, s policy.BalanceSettings, u policy.B
 	if len(u.Sources) > 0 && slices.Equal(address.BothSources(s.Sources, u.Sources), []netip.Prefix{address.Nobody}) {
 		return []string{"spec.sourceRanges: nobody is let in: no client is in these and in loadBalancerSourceRanges of " + u.Owner.String() + ", too"}
 	}
-	out := t.vip.Outcomes.Get(c, u.Owner)
+	out := t.from.VIP.Outcomes.Get(c, u.Owner)
 	if out == nil || len(out.Addresses) == 0 {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (t *Tables) remarks(c *memo.Context, s policy.BalanceSettings, u policy.Bal
 	if policy.BalancesByIPVS(s.Scheduler) && s.Hash != nil {
 		say("hash", "scheduler "+s.Scheduler+" of IPVS does not hash")
 	}
-	if out := t.vip.Outcomes.Get(c, u.Owner); out != nil && len(s.Sources) > 0 {
+	if out := t.from.VIP.Outcomes.Get(c, u.Owner); out != nil && len(s.Sources) > 0 {
 		for _, a := range out.Addresses {
 			if !slices.ContainsFunc(s.Sources, func(p netip.Prefix) bool { return p.Addr().Is4() == a.Is4() }) {
 				say("sourceRanges", "every client is refused at "+a.String()+": no range is "+address.FamilyOf(a).String())
@@ -181,7 +181,7 @@ func (t *Tables) weightRemarks(c *memo.Context, s policy.BalanceSettings, u poli
 		if target.Set == "" {
 			continue
 		}
-		for _, b := range t.backend.BackendsOf(c, target.Set) {
+		for _, b := range t.from.Backend.BackendsOf(c, target.Set) {
 			backends[b.Address.Addr()] = true
 		}
 	}
@@ -227,7 +227,7 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 			}
 		}
 	case snapshot.KindGateway:
-		f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.KindGateway, Name: n})
+		f := t.from.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.KindGateway, Name: n})
 		if f == nil {
 			return nil, ""
 		}
@@ -251,7 +251,7 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 			uses = append(uses, u)
 		}
 	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
-		f := t.route.Streams.Get(c, ref.Object)
+		f := t.from.Route.Streams.Get(c, ref.Object)
 		if f == nil {
 			return nil, ""
 		}
@@ -277,7 +277,7 @@ func serviceAnchors(n snapshot.Name, port string) (anchors []target.Ref) {
 
 // routeAnchors are those of a TCPRoute or UDPRoute.
 func (t *Tables) routeAnchors(c *memo.Context, route model.Object) (anchors []target.Ref) {
-	if o := t.route.Spec(c, snapshot.Kind(route.Kind), input.NameOf(route)); o != nil && len(o.Rules) > 0 && o.Rules[0] != "" {
+	if o := t.from.Route.Spec(c, snapshot.Kind(route.Kind), input.NameOf(route)); o != nil && len(o.Rules) > 0 && o.Rules[0] != "" {
 		anchors = append(anchors, policy.BalanceAnchor(route, gatewayv1.SectionName(o.Rules[0])))
 	}
 	return append(anchors, policy.BalanceAnchor(route, ""))
@@ -285,7 +285,7 @@ func (t *Tables) routeAnchors(c *memo.Context, route model.Object) (anchors []ta
 
 // directAnchors are those of a TCP or UDP listener, with the route that has it.
 func (t *Tables) directAnchors(c *memo.Context, gateway snapshot.Name, d gateway.DirectListener) (anchors []target.Ref, won *route.PortCandidate) {
-	if direct := t.route.Winners.Get(c, route.PortKey{Gateway: gateway, Transport: d.Transport, Port: d.Port}); direct != nil {
+	if direct := t.from.Route.Winners.Get(c, route.PortKey{Gateway: gateway, Transport: d.Transport, Port: d.Port}); direct != nil {
 		anchors, won = t.routeAnchors(c, direct.Route), direct.Candidate
 	}
 	if d.Bearer.Kind == snapshot.KindGateway {

@@ -115,7 +115,7 @@ func (t *Tables) clientCA(c *memo.Context, f *clientValidation, n snapshot.Name,
 		f.resolved.Fail(gatewayv1.ListenerReasonRefNotPermitted, path+": "+input.NoGrant(snapshot.KindGateway, n.Namespace, kind, name))
 		return ""
 	}
-	a := t.certificates.Authorities.Get(c, certificate.AuthorityKey{Kind: kind, Name: name})
+	a := t.from.Certificates.Authorities.Get(c, certificate.AuthorityKey{Kind: kind, Name: name})
 	if a.Problem != "" {
 		f.resolved.Fail(gatewayv1.ListenerReasonInvalidCACertificateRef, path+": "+string(kind)+" "+name.String()+" "+a.Problem)
 		return ""

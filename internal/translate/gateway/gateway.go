@@ -55,10 +55,8 @@ type Rooms struct {
 
 // Tables are the Gateways and ListenerSets, and what routes attach to.
 type Tables struct {
-	in           *input.Tables
-	certificates *certificate.Tables
-	vip          *vip.Tables
-	host         *host.Tables
+	in   *input.Tables
+	from Rooms
 
 	Classes  *memo.Table[string, *Class] // that name our controller
 	sets     *memo.Table[snapshot.Name, *listenerSet]
@@ -70,18 +68,18 @@ type Tables struct {
 
 // New adds the tables of Gateways, ListenerSets and parents of routes to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, certificates: r.Certificates, vip: r.VIP, host: r.Host}
+	t := &Tables{in: in, from: r}
 	t.Classes = memo.NewTable(g, "class", t.makeClass, memo.Reads(in.GatewayClasses, in.ClientPolicies))
-	references := memo.Reads(in.GrantsIn, t.certificates.Certificates, t.certificates.Authorities)
+	references := memo.Reads(in.GrantsIn, t.from.Certificates.Certificates, t.from.Certificates.Authorities)
 	t.sets = memo.NewTable(g, "listener set", t.makeListenerSet, memo.Reads(in.ListenerSets), references)
 	t.Outcomes = memo.NewSlot[SetKey, *SetOutcome](g, "outcome of a ListenerSet")
 	t.Sections = memo.NewSlot[sectionKey, struct{}](g, "section")
 	t.Gateways = memo.For(memo.NewTable(g, "gateway", t.makeGateway,
 		memo.Reads(in.Gateways, t.Classes, in.ClientPolicies, in.SetsOf, t.sets, in.Labels), references,
-		memo.Puts(t.vip.Wants, t.Outcomes, t.Sections)), in.Gateways)
+		memo.Puts(t.from.VIP.Wants, t.Outcomes, t.Sections)), in.Gateways)
 	parents := memo.NewTable(g, "parent", t.makeParent,
-		memo.Reads(in.Gateways, in.ListenerSets, t.Gateways, t.sets, t.Outcomes, t.vip.Outcomes),
-		memo.Puts(t.host.Ports, t.host.Candidates, t.host.Names))
+		memo.Reads(in.Gateways, in.ListenerSets, t.Gateways, t.sets, t.Outcomes, t.from.VIP.Outcomes),
+		memo.Puts(t.from.Host.Ports, t.from.Host.Candidates, t.from.Host.Names))
 	memo.ForKey(parents, in.Gateways, func(n snapshot.Name) ParentKey { return ParentKey{snapshot.KindGateway, n} })
 	t.Parents = memo.ForKey(parents, in.ListenerSets, func(n snapshot.Name) ParentKey { return ParentKey{snapshot.KindListenerSet, n} })
 	return t
@@ -99,7 +97,7 @@ func (t *Tables) makeGateway(c *memo.Context, n snapshot.Name) (*Gateway, bool) 
 	for _, k := range field.Distinct(f.sections) {
 		t.Sections.Put(c, k, memo.Unit{}, struct{}{})
 	}
-	t.vip.Wants.Put(c, memo.Unit{}, input.Object(snapshot.KindGateway, n), &vip.Want{
+	t.from.VIP.Wants.Put(c, memo.Unit{}, input.Object(snapshot.KindGateway, n), &vip.Want{
 		Owner: input.Object(snapshot.KindGateway, n), Created: f.created, Request: f.request, Needs: f.request.Needs(), Listeners: f.Wanted, Idle: f.Accepted.Failed,
 	})
 	return f, true

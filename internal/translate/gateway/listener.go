@@ -280,7 +280,7 @@ func (t *Tables) resolveCertificate(c *memo.Context, kind snapshot.Kind, namespa
 	if secret.Namespace != namespace && !t.in.Granted(c, gatewayv1.GroupName, kind, namespace, snapshot.KindSecret, secret) {
 		return nil, true, input.NoGrant(kind, namespace, snapshot.KindSecret, secret)
 	}
-	if f = t.certificates.Certificates.Get(c, secret); f.Problem != "" {
+	if f = t.from.Certificates.Certificates.Get(c, secret); f.Problem != "" {
 		return nil, false, "Secret " + secret.String() + " " + f.Problem
 	}
 	return f, false, ""

@@ -185,7 +185,7 @@ func (t *Tables) LostTo(c *memo.Context, f *Parent, l *ParentListener) string {
 	if !l.Secure() || !l.Serves() {
 		return ""
 	}
-	if n, found := t.host.NameOwners.Find(c, model.HostKey{Listener: l.ID, Host: l.Hostname}); found && n.Parent != f.object {
+	if n, found := t.from.Host.NameOwners.Find(c, model.HostKey{Listener: l.ID, Host: l.Hostname}); found && n.Parent != f.object {
 		return n.Parent.String()
 	}
 	return ""
@@ -197,7 +197,7 @@ func (t *Tables) LostTo(c *memo.Context, f *Parent, l *ParentListener) string {
 // certificate.
 func (t *Tables) Owns(c *memo.Context, f *Parent, l *ParentListener, host string) bool {
 	if l.Secure() {
-		pattern, owner, found := t.host.Section(c, l.ID, host)
+		pattern, owner, found := t.from.Host.Section(c, l.ID, host)
 		return found && pattern == l.Hostname && owner == f.object
 	}
 	return t.OwnsClear(c, f, l, host)
@@ -229,14 +229,14 @@ func (t *Tables) makeParent(c *memo.Context, k ParentKey) (*Parent, bool) {
 		return nil, false
 	}
 	for _, id := range f.ListenerIDs() {
-		t.host.Ports.Put(c, id, f.object, f.created)
+		t.from.Host.Ports.Put(c, id, f.object, f.created)
 	}
 	reserves := &host.Candidate{Owner: f.object}
 	for _, host := range f.reserved() {
-		t.host.Candidates.Put(c, host, f.object, reserves)
+		t.from.Host.Candidates.Put(c, host, f.object, reserves)
 	}
 	for host, wants := range f.serverNames() {
-		t.host.Names.Put(c, host, f.object, wants)
+		t.from.Host.Names.Put(c, host, f.object, wants)
 	}
 	return f, true
 }
@@ -271,7 +271,7 @@ func (t *Tables) judgeParent(c *memo.Context, k ParentKey) *Parent {
 			f.Refused = f.object.String() + " is not accepted: " + out.Accepted.Message
 		}
 	}
-	gateway, given := t.Gateways.Get(c, f.Gateway), t.vip.Outcomes.Get(c, input.Object(snapshot.KindGateway, f.Gateway))
+	gateway, given := t.Gateways.Get(c, f.Gateway), t.from.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, f.Gateway))
 	own := given != nil && given.Pooled // whether or not it has an address yet
 	f.Own, f.Class, f.Hosts = own, gateway.class, gateway.hosts
 	for i, l := range listeners {

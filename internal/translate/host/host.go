@@ -25,11 +25,8 @@ type Rooms struct {
 
 // Tables are the virtual hosts and server names: who claims each, who has it, and what is served there.
 type Tables struct {
-	in           *input.Tables
-	targets      *target.Tables
-	certificates *certificate.Tables
-	backend      *backend.Tables
-	policy       *policy.Tables
+	in   *input.Tables
+	from Rooms
 
 	Ports       *memo.Sum[model.ListenerID, model.Object, int64, memo.Parts[model.Object, int64]] // who asks for a listener, created when
 	PortKeepers *memo.Table[model.ListenerID, model.Object]
@@ -61,7 +58,7 @@ type nameCandidates[By comparable] = memo.Sum[model.HostKey, By, *NameCandidate,
 
 // New adds the tables of virtual hosts, server names and ports to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, backend: r.Backend, policy: r.Policy}
+	t := &Tables{in: in, from: r}
 	t.Ports = memo.NewSum[model.ListenerID, model.Object, int64](g, "who asks for a listener")
 	t.PortKeepers = memo.NewTable(g, "keeper of a port", t.portKeeper, memo.Reads(t.Ports))
 
@@ -88,11 +85,11 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.Owners = memo.NewTable(g, "owner of a host", t.decide, memo.Reads(t.Candidates, t.NameOwners, t.Rejected)).Equal(Owner.equal)
 	t.Routes = memo.NewFold[model.HostKey](g, "routes of a host", foldRoutes).Same(func(a, b servedCandidate) bool { return a == b })
 	t.served = memo.ForParts(memo.NewTable(g, "candidate that is served", t.serve,
-		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, t.backend.GroupUses)), t.Candidates, func(k model.HostKey, owner model.Object) candidacy { return candidacy{owner, k} })
+		memo.Reads(t.Owners, t.Rejected), memo.Puts(t.Routes, t.from.Backend.GroupUses)), t.Candidates, func(k model.HostKey, owner model.Object) candidacy { return candidacy{owner, k} })
 	t.Hosts = memo.For(memo.NewTable(g, "virtual host", t.makeHost,
-		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Attachments), t.policy.ReadsOfRoutes(), memo.Puts(t.backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
+		memo.Reads(t.Routes, t.Owners, t.NameOwners, t.Attachments), t.from.Policy.ReadsOfRoutes(), memo.Puts(t.from.Backend.GroupUses)), t.Routes).Equal((*servedHost).equal).Watch()
 	t.TLSHosts = memo.For(memo.For(memo.For(memo.NewTable(g, "server name", t.makeTLSHost,
-		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(t.certificates.CertificateUses, t.backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
+		memo.Reads(t.decisions, t.Owners, t.RootNames), memo.Puts(t.from.Certificates.CertificateUses, t.from.Backend.GroupUses)), t.Names), t.RouteNames), t.RootNames).Watch()
 	return t
 }
 
@@ -306,7 +303,7 @@ func (t *Tables) serve(c *memo.Context, at candidacy) (struct{}, bool) {
 				g := &e.Groups[i]
 				if _, known := used[g.ID]; !known {
 					used[g.ID] = struct{}{}
-					t.backend.GroupUses.Put(c, g.ID, certificate.User{Kind: "claim", Object: at.owner, Host: at.host}, g)
+					t.from.Backend.GroupUses.Put(c, g.ID, certificate.User{Kind: "claim", Object: at.owner, Host: at.host}, g)
 				}
 			}
 		}
@@ -352,7 +349,7 @@ func (t *Tables) makeHost(c *memo.Context, k model.HostKey) (*servedHost, bool) 
 	}
 	var groups []model.BackendGroup
 	h.policy, groups = t.hostPolicy(c, k, owner, routes)
-	t.backend.UseGroups(c, groups, certificate.User{Kind: "host policy", Host: k})
+	t.from.Backend.UseGroups(c, groups, certificate.User{Kind: "host policy", Host: k})
 	return h, true
 }
 

@@ -44,7 +44,7 @@ type AttachedBy struct {
 // order. Of several on one level the oldest goes first. IngressRoutes have besides what
 // Contour gave them all.
 func (t *Tables) hostPolicy(c *memo.Context, k model.HostKey, owner Owner, routes *Routes) (*model.RoutePolicy, []model.BackendGroup) {
-	policy, groups := t.policy.MergePolicies(c, t.HostHeld(c, k, owner, routes))
+	policy, groups := t.from.Policy.MergePolicies(c, t.HostHeld(c, k, owner, routes))
 	if owner.Kind == snapshot.KindIngressRoute {
 		policy = policy.Or(model.ContourEncoding())
 	}
@@ -56,7 +56,7 @@ func (t *Tables) HostHeld(c *memo.Context, k model.HostKey, owner Owner, routes 
 	if owner.Kind == snapshot.KindIngressRoute {
 		for root, s := range routes.by.All() {
 			if s.has {
-				return t.policy.RouteHeld(c, root, "")
+				return t.from.Policy.RouteHeld(c, root, "")
 			}
 		}
 		return nil
@@ -64,7 +64,7 @@ func (t *Tables) HostHeld(c *memo.Context, k model.HostKey, owner Owner, routes 
 	const levels = 3
 	var held [levels][]target.Policy
 	note := func(level int, target target.Ref) {
-		if p := t.targets.Holder(c, target); !p.None() && !slices.Contains(held[level], p) {
+		if p := t.from.Targets.Holder(c, target); !p.None() && !slices.Contains(held[level], p) {
 			held[level] = append(held[level], p)
 		}
 	}

@@ -130,9 +130,9 @@ func (t *Tables) makeTLSHost(c *memo.Context, k model.HostKey) (*model.TLSHost, 
 	}
 	by := certificate.User{Kind: "server name", Host: k}
 	for _, id := range won.Host.Certificates {
-		t.certificates.CertificateUses.Put(c, id, by, struct{}{})
+		t.from.Certificates.CertificateUses.Put(c, id, by, struct{}{})
 	}
-	t.backend.UseGroups(c, won.Groups, by)
+	t.from.Backend.UseGroups(c, won.Groups, by)
 	return &won.Host, true
 }
 

@@ -24,8 +24,8 @@ import (
 // ours.
 func (t *Tables) sharedPolicy(c *memo.Context) target.Policy {
 	var oldest target.Policy
-	for class, p := range t.targets.Classes.Get(c, memo.Unit{}) {
-		if t.gateway.Classes.Get(c, class) == nil {
+	for class, p := range t.from.Targets.Classes.Get(c, memo.Unit{}) {
+		if t.from.Gateway.Classes.Get(c, class) == nil {
 			continue
 		}
 		if oldest.None() || target.OlderPolicy(p.Created, p.Name, oldest.Created, oldest.Name) {
@@ -42,7 +42,7 @@ func (t *Tables) clients(c *memo.Context, id model.ListenerID, protocol model.Pr
 	var settings policy.ClientSettings
 	var groups []model.BackendGroup
 	for _, p := range t.ListenerPolicies(c, id) {
-		f := t.policy.Clients.Get(c, p.Name)
+		f := t.from.Policy.Clients.Get(c, p.Name)
 		if f == nil {
 			continue
 		}
@@ -77,13 +77,13 @@ func (t *Tables) ownPolicies(c *memo.Context, id model.ListenerID) []target.Poli
 	const levels = 4
 	var held [levels][]target.Policy
 	note := func(level int, of target.Ref) {
-		if p := t.targets.Holder(c, of); !p.None() && !slices.Contains(held[level], p) {
+		if p := t.from.Targets.Holder(c, of); !p.None() && !slices.Contains(held[level], p) {
 			held[level] = append(held[level], p)
 		}
 	}
-	asking := t.host.Ports.Get(c, id)
+	asking := t.from.Host.Ports.Get(c, id)
 	for owner := range asking.All() {
-		f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(owner.Kind), Name: input.NameOf(owner)})
+		f := t.from.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(owner.Kind), Name: input.NameOf(owner)})
 		if f == nil {
 			continue
 		}
@@ -129,7 +129,7 @@ func (t *Tables) Sharing(c *memo.Context, policy snapshot.Name, target target.Re
 		}
 		return "", note
 	}
-	f := t.gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: input.NameOf(target.Object)})
+	f := t.from.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: input.NameOf(target.Object)})
 	if f == nil {
 		return "", ""
 	}
@@ -144,7 +144,7 @@ func (t *Tables) Sharing(c *memo.Context, policy snapshot.Name, target target.Re
 			shared++
 			continue
 		}
-		if isGuest(t.host.Ports.Get(c, l.ID), target.Object, f) {
+		if isGuest(t.from.Host.Ports.Get(c, l.ID), target.Object, f) {
 			asGuest = append(asGuest, strconv.Itoa(int(l.Port)))
 			continue
 		}

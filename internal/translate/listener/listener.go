@@ -30,14 +30,8 @@ type Rooms struct {
 
 // Tables are the listeners of the model, how clients are treated there, and the views of machines on them.
 type Tables struct {
-	in           *input.Tables
-	targets      *target.Tables
-	certificates *certificate.Tables
-	backend      *backend.Tables
-	policy       *policy.Tables
-	vip          *vip.Tables
-	host         *host.Tables
-	gateway      *gateway.Tables
+	in   *input.Tables
+	from Rooms
 
 	Listeners *memo.Table[model.ListenerID, *model.Listener]
 	shared    *memo.Sum[memo.Unit, model.ListenerID, struct{}, memo.Parts[model.ListenerID, struct{}]] // at the machines' own addresses
@@ -46,30 +40,30 @@ type Tables struct {
 
 // New adds the tables of listeners and views to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, targets: r.Targets, certificates: r.Certificates, backend: r.Backend, policy: r.Policy, vip: r.VIP, host: r.Host, gateway: r.Gateway}
+	t := &Tables{in: in, from: r}
 	t.shared = memo.NewSum[memo.Unit, model.ListenerID, struct{}](g, "shared listeners")
 	t.Listeners = memo.For(memo.NewTable(g, "listener", t.makeListener,
-		memo.Reads(t.host.PortKeepers, t.vip.Outcomes, t.gateway.Gateways), t.ReadsOfClients(),
-		memo.Puts(t.certificates.AuthorityUses, t.backend.GroupUses, t.shared)), t.host.Ports).Watch()
-	t.Views = memo.Always(memo.ForKey(memo.NewTable(g, "view", t.makeView, memo.Reads(t.Listeners, t.shared, t.vip.LeadsTo)), t.vip.LeadsTo, model.PoolView), model.SharedView).Watch()
+		memo.Reads(t.from.Host.PortKeepers, t.from.VIP.Outcomes, t.from.Gateway.Gateways), t.ReadsOfClients(),
+		memo.Puts(t.from.Certificates.AuthorityUses, t.from.Backend.GroupUses, t.shared)), t.from.Host.Ports).Watch()
+	t.Views = memo.Always(memo.ForKey(memo.NewTable(g, "view", t.makeView, memo.Reads(t.Listeners, t.shared, t.from.VIP.LeadsTo)), t.from.VIP.LeadsTo, model.PoolView), model.SharedView).Watch()
 	return t
 }
 
 // ReadsOfClients declares what clients and listenerPolicies read.
 func (t *Tables) ReadsOfClients() memo.Option {
-	return memo.Reads(t.targets.Classes, t.targets.Slots, t.gateway.Classes, t.gateway.Parents, t.host.Ports, t.policy.Clients)
+	return memo.Reads(t.from.Targets.Classes, t.from.Targets.Slots, t.from.Gateway.Classes, t.from.Gateway.Parents, t.from.Host.Ports, t.from.Policy.Clients)
 }
 
 // makeListener makes the listener that somebody asks for. That of a Gateway with addresses of its own is
 // at those; before there is one, there is no listener.
 func (t *Tables) makeListener(c *memo.Context, id model.ListenerID) (*model.Listener, bool) {
-	if _, lost := t.host.PortKeepers.Find(c, id); lost {
+	if _, lost := t.from.Host.PortKeepers.Find(c, id); lost {
 		return nil, false
 	}
 	l := &model.Listener{ID: id, Port: input.PortOf(id), Protocol: input.ProtocolOf(id)}
 	by := certificate.User{Kind: "listener", Host: model.HostKey{Listener: id}}
 	if gateway, own := input.GatewayOfListener(id); own {
-		out, f := t.vip.Outcomes.Get(c, input.Object(snapshot.KindGateway, gateway)), t.gateway.Gateways.Get(c, gateway)
+		out, f := t.from.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, gateway)), t.from.Gateway.Gateways.Get(c, gateway)
 		if out == nil || f == nil || len(out.Addresses) == 0 {
 			return nil, false
 		}
@@ -82,10 +76,10 @@ func (t *Tables) makeListener(c *memo.Context, id model.ListenerID) (*model.List
 	}
 	var groups []model.BackendGroup
 	l.Clients, groups = t.clients(c, id, l.Protocol)
-	t.backend.UseGroups(c, groups, by)
+	t.from.Backend.UseGroups(c, groups, by)
 	if v := l.ClientValidation; v != nil {
 		for _, authority := range v.Authorities {
-			t.certificates.AuthorityUses.Put(c, authority, by, struct{}{})
+			t.from.Certificates.AuthorityUses.Put(c, authority, by, struct{}{})
 		}
 	}
 	return l, true
@@ -100,7 +94,7 @@ func (t *Tables) makeView(c *memo.Context, id model.ViewID) (*model.View, bool) 
 	if id == model.SharedView {
 		view.Listeners = slices.AppendSeq(view.Listeners, t.shared.Get(c, memo.Unit{}).Keys())
 	} else {
-		for listener := range t.vip.LeadsTo.Get(c, strings.TrimPrefix(string(id), string(model.PoolView("")))) {
+		for listener := range t.from.VIP.LeadsTo.Get(c, strings.TrimPrefix(string(id), string(model.PoolView("")))) {
 			if t.Listeners.Get(c, listener) != nil {
 				view.Listeners = append(view.Listeners, listener)
 			}

@@ -50,9 +50,9 @@ func (c *policyCompiler) service(ref *gatewayv1.BackendObjectReference, protocol
 		c.resolved.Fail(policyReasonBackendNotFound, path+".port: must be set")
 		return group, false
 	}
-	port, fault, problem := c.t.backend.FindPort(c.ctx, service, int32(*ref.Port))
+	port, fault, problem := c.t.from.Backend.FindPort(c.ctx, service, int32(*ref.Port))
 	if fault == backend.Fine {
-		group, fault, problem = c.t.backend.MakeGroup(c.ctx, service, port, backend.GroupOptions{Protocol: protocol})
+		group, fault, problem = c.t.from.Backend.MakeGroup(c.ctx, service, port, backend.GroupOptions{Protocol: protocol})
 	}
 	switch fault {
 	case backend.Fine:

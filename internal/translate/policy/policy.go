@@ -20,9 +20,8 @@ type Rooms struct {
 
 // Tables are the policies, each judged for itself.
 type Tables struct {
-	in      *input.Tables
-	targets *target.Tables
-	backend *backend.Tables
+	in   *input.Tables
+	from Rooms
 
 	Routes  *memo.Table[snapshot.Name, *Route]
 	Clients *memo.Table[snapshot.Name, *Client]
@@ -40,9 +39,9 @@ type Outcome struct {
 
 // New adds the tables of policies to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, targets: r.Targets, backend: r.Backend}
-	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), t.backend.ReadsOfGroups())
-	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), t.backend.ReadsOfGroups())
+	t := &Tables{in: in, from: r}
+	t.Routes = memo.NewTable(g, "RoutePolicy", t.makeRoutePolicy, memo.Reads(in.RoutePolicies), t.from.Backend.ReadsOfGroups())
+	t.Clients = memo.NewTable(g, "ClientPolicy", t.makeClientPolicy, memo.Reads(in.ClientPolicies), t.from.Backend.ReadsOfGroups())
 	t.Balance = memo.NewTable(g, "LoadBalancerPolicy", func(c *memo.Context, n snapshot.Name) (*Balance, bool) {
 		f := newBalance(in.LoadBalancerPolicies.Get(c, n))
 		return f, f != nil
@@ -63,7 +62,7 @@ func (t *Tables) backendOutcome(c *memo.Context, n snapshot.Name) (values, refer
 }
 
 // ReadsOfRoutes declares what routePolicy reads.
-func (t *Tables) ReadsOfRoutes() memo.Option { return memo.Reads(t.targets.Slots, t.Routes) }
+func (t *Tables) ReadsOfRoutes() memo.Option { return memo.Reads(t.from.Targets.Slots, t.Routes) }
 
 // RoutePolicy returns what the RoutePolicies of a route ask, and the groups that this
 // names: that of the section goes before that of the object, matter by matter. It is nil
@@ -75,9 +74,9 @@ func (t *Tables) RoutePolicy(c *memo.Context, of model.Object, section string) (
 // RouteHeld returns the RoutePolicies that apply to a rule of a route, the most specific first.
 func (t *Tables) RouteHeld(c *memo.Context, of model.Object, section string) []target.Policy {
 	ref := target.Ref{Kind: snapshot.KindRoutePolicy, Object: of, Section: section}
-	held := []target.Policy{t.targets.Holder(c, ref)}
+	held := []target.Policy{t.from.Targets.Holder(c, ref)}
 	if section != "" {
-		held = append(held, t.targets.Holder(c, ref.OfWhole()))
+		held = append(held, t.from.Targets.Holder(c, ref.OfWhole()))
 	}
 	return held
 }

@@ -29,7 +29,7 @@ func (c *compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (
 
 // group is makeGroup for a reference that servicePort resolved.
 func (c *compiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
-	group, fault, problem := c.t.backend.MakeGroup(c.ctx, service, port, o)
+	group, fault, problem := c.t.from.Backend.MakeGroup(c.ctx, service, port, o)
 	if fault != backend.Fine {
 		c.fault(fault, problem, path)
 		return model.BackendGroup{}, false
@@ -57,7 +57,7 @@ func (c *compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol c
 		c.resolved.Fail(gatewayv1.RouteReasonBackendNotFound, path+".port: must be set")
 		return service, port, false
 	}
-	port, fault, problem := c.t.backend.FindPortOf(c.ctx, service, int32(*ref.Port), protocol)
+	port, fault, problem := c.t.from.Backend.FindPortOf(c.ctx, service, int32(*ref.Port), protocol)
 	if fault != backend.Fine {
 		c.fault(fault, problem, path)
 		return service, port, false

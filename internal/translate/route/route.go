@@ -71,11 +71,8 @@ type Rooms struct {
 
 // Tables are the routes of Gateways.
 type Tables struct {
-	in      *input.Tables
-	backend *backend.Tables
-	policy  *policy.Tables
-	host    *host.Tables
-	gateway *gateway.Tables
+	in   *input.Tables
+	from Rooms
 
 	Routes         *memo.Table[model.Object, *Route]  // HTTPRoutes and GRPCRoutes
 	Streams        *memo.Table[model.Object, *Stream] // TLSRoutes, TCPRoutes and UDPRoutes
@@ -85,16 +82,16 @@ type Tables struct {
 
 // New adds the tables of HTTPRoutes, GRPCRoutes, TLSRoutes, TCPRoutes and UDPRoutes to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, backend: r.Backend, policy: r.Policy, host: r.Host, gateway: r.Gateway}
-	attaching := memo.Reads(t.gateway.Parents, in.Labels, t.host.NameOwners, t.gateway.Sections)
+	t := &Tables{in: in, from: r}
+	attaching := memo.Reads(t.from.Gateway.Parents, in.Labels, t.from.Host.NameOwners, t.from.Gateway.Sections)
 	t.Routes = memo.NewTable(g, "route", t.makeRoute,
-		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, t.backend.ReadsOfGroups(), t.policy.ReadsOfRoutes(), memo.Puts(t.host.Candidates, t.host.Attachments))
+		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, t.from.Backend.ReadsOfGroups(), t.from.Policy.ReadsOfRoutes(), memo.Puts(t.from.Host.Candidates, t.from.Host.Attachments))
 	memo.ForKey(t.Routes, in.HTTPRoutes, input.ObjectOf(snapshot.KindHTTPRoute))
 	memo.ForKey(t.Routes, in.GRPCRoutes, input.ObjectOf(snapshot.KindGRPCRoute))
 	t.portCandidates = memo.NewSum[PortKey, model.Object, *PortCandidate](g, "candidates for a port without a proxy")
 	t.Streams = memo.NewTable(g, "route of connections", t.makeStream,
-		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, t.gateway.Parents, in.Labels, t.gateway.Sections, t.host.Keepers), t.backend.ReadsOfGroups(),
-		memo.Puts(t.portCandidates, t.host.RouteNames))
+		memo.Reads(in.TLSRoutes, in.TCPRoutes, in.UDPRoutes, t.from.Gateway.Parents, in.Labels, t.from.Gateway.Sections, t.from.Host.Keepers), t.from.Backend.ReadsOfGroups(),
+		memo.Puts(t.portCandidates, t.from.Host.RouteNames))
 	memo.ForKey(t.Streams, in.TLSRoutes, input.ObjectOf(snapshot.KindTLSRoute))
 	memo.ForKey(t.Streams, in.TCPRoutes, input.ObjectOf(snapshot.KindTCPRoute))
 	memo.ForKey(t.Streams, in.UDPRoutes, input.ObjectOf(snapshot.KindUDPRoute))
@@ -109,14 +106,14 @@ func (t *Tables) makeRoute(c *memo.Context, owner model.Object) (*Route, bool) {
 		return nil, false
 	}
 	for _, k := range route.Hosts() {
-		t.host.Candidates.Put(c, k, owner, route.candidateAt(k))
+		t.from.Host.Candidates.Put(c, k, owner, route.candidateAt(k))
 	}
 	put := map[host.AttachedHost]bool{}
 	for i := range route.Parents {
 		for _, p := range route.Parents[i].Attached {
 			if !put[p] { // two parentRefs may lead to one listener
 				put[p] = true
-				t.host.Attachments.Put(c, p.Host, host.AttachedBy{Owner: owner, Via: p.Via}, p)
+				t.from.Host.Attachments.Put(c, p.Host, host.AttachedBy{Owner: owner, Via: p.Via}, p)
 			}
 		}
 	}
@@ -149,7 +146,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	route := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
 	for _, ref := range common.ParentRefs {
 		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
-			if p := t.gateway.Parents.Get(c, k); p != nil {
+			if p := t.from.Gateway.Parents.Get(c, k); p != nil {
 				route.Parents = append(route.Parents, gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate})
 			}
 		}
@@ -184,12 +181,12 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 
 // attach finds the listeners that a parentRef means, and the hosts where the route is served through them.
 func (t *Tables) attach(c *memo.Context, p *gateway.RouteParent, kind snapshot.Kind, hostnames []string, namespace string) {
-	parent := t.gateway.Parents.Get(c, p.Parent)
-	elsewhere := t.gateway.Attach(c, p, gateway.Attaching{
+	parent := t.from.Gateway.Parents.Get(c, p.Parent)
+	elsewhere := t.from.Gateway.Attach(c, p, gateway.Attaching{
 		Kind: kind, Namespace: namespace, Hostnames: hostnames,
-		Lost: func(l *gateway.ParentListener) string { return t.gateway.LostTo(c, parent, l) },
+		Lost: func(l *gateway.ParentListener) string { return t.from.Gateway.LostTo(c, parent, l) },
 		Want: func(l *gateway.ParentListener, hostName string) bool {
-			if !t.gateway.Owns(c, parent, l, hostName) {
+			if !t.from.Gateway.Owns(c, parent, l, hostName) {
 				return true
 			}
 			k := model.HostKey{Listener: l.ID, Host: hostName}

@@ -84,7 +84,7 @@ func (c *compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 		c.retry(options, s.retry, s.path+".retry")
 		c.session(options, s)
 	}
-	policy, asked := c.t.policy.RoutePolicy(c.ctx, c.owner, s.name)
+	policy, asked := c.t.from.Policy.RoutePolicy(c.ctx, c.owner, s.name)
 	route.Policy = policy
 	for _, g := range asked {
 		groups = backend.AddGroup(groups, g)

@@ -147,7 +147,7 @@ func (t *Tables) makeStream(c *memo.Context, owner model.Object) (*Stream, bool)
 		t.portCandidates.Put(c, k, owner, &PortCandidate{created: stream.created, Targets: d.Targets})
 	}
 	for k, wants := range stream.names() {
-		t.host.RouteNames.Put(c, k.key, host.NameContender{Parent: k.parent, Route: owner}, wants)
+		t.from.Host.RouteNames.Put(c, k.key, host.NameContender{Parent: k.parent, Route: owner}, wants)
 	}
 	return stream, true
 }
@@ -162,7 +162,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 	stream := &Stream{created: spec.created}
 	for _, ref := range spec.parents {
 		if k, ok := gateway.ParentOf(ref, owner.Namespace); ok {
-			if p := t.gateway.Parents.Get(c, k); p != nil {
+			if p := t.from.Gateway.Parents.Get(c, k); p != nil {
 				stream.Parents = append(stream.Parents, StreamParent{RouteParent: gateway.RouteParent{Ref: ref, Parent: k, Gateway: p.Gateway, Certificate: p.ClientCertificate}})
 			}
 		}
@@ -261,7 +261,7 @@ func (c *streamCompiler) shares(passed bool) backend.TCPShares {
 			s.Add(backend.WithOptions(g), weight)
 			return
 		default:
-			g, fault, problem := c.t.backend.MakeGroup(c.ctx, service, port, backend.GroupOptions{Protocol: model.BackendTCP, Certificate: c.certificate})
+			g, fault, problem := c.t.from.Backend.MakeGroup(c.ctx, service, port, backend.GroupOptions{Protocol: model.BackendTCP, Certificate: c.certificate})
 			if fault == backend.Fine {
 				s.Add(g, weight)
 				return
@@ -278,8 +278,8 @@ func (c *streamCompiler) shares(passed bool) backend.TCPShares {
 
 // attach finds the listeners that a parentRef means, and what of them the route wants.
 func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
-	parent := c.t.gateway.Parents.Get(c.ctx, p.Parent)
-	elsewhere := c.t.gateway.Attach(c.ctx, &p.RouteParent, gateway.Attaching{
+	parent := c.t.from.Gateway.Parents.Get(c.ctx, p.Parent)
+	elsewhere := c.t.from.Gateway.Attach(c.ctx, &p.RouteParent, gateway.Attaching{
 		Kind: snapshot.Kind(c.owner.Kind), Namespace: c.owner.Namespace, Hostnames: hostnames,
 		Lost: func(*gateway.ParentListener) string { return "" },
 		Want: func(l *gateway.ParentListener, host string) bool {
@@ -287,10 +287,10 @@ func (c *streamCompiler) attach(p *StreamParent, hostnames []string) {
 				p.Direct = append(p.Direct, AttachedPort{PortKey{parent.Gateway, l.Transport(), uint16(l.Port)}, l.Name, c.targets})
 				return false
 			}
-			if !c.t.gateway.OwnsClear(c.ctx, parent, l, host) {
+			if !c.t.from.Gateway.OwnsClear(c.ctx, parent, l, host) {
 				return true
 			}
-			if keeper := c.t.host.Keeper(c.ctx, l.ID, host); keeper != nil && keeper.Gateway != parent.Gateway {
+			if keeper := c.t.from.Host.Keeper(c.ctx, l.ID, host); keeper != nil && keeper.Gateway != parent.Gateway {
 				p.Kept = append(p.Kept, "server name "+host+" is "+keeper.Owner.String()+"'s, whose listener has hostname "+keeper.Host)
 			} else {
 				c.want(p, l, host)

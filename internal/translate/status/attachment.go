@@ -103,7 +103,7 @@ func (t *Tables) usersOf(c *memo.Context, service snapshot.Name) ([]model.Object
 		users = append(users, input.Object(snapshot.KindGateway, gateway))
 	}
 	slices.SortFunc(users, model.Object.Compare)
-	if len(users) == 0 && t.Backend.Reached(c, service) {
+	if len(users) == 0 && t.from.Backend.Reached(c, service) {
 		users = append(users, input.Object(snapshot.KindService, service))
 	}
 	return users, len(users) > 0

@@ -21,14 +21,14 @@ const ancestorLimit = 16
 // backendTLSStatus writes a policy's status, for each Gateway whose routes use the
 // Service. Where only IngressRoutes do, the Service itself is what the status speaks of.
 func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
-	o, policy := t.Input.BackendTLSPolicies.Get(c, name), t.Backend.BackendTLS.Get(c, name)
+	o, policy := t.in.BackendTLSPolicies.Get(c, name), t.from.Backend.BackendTLS.Get(c, name)
 	accepted := policy.Accepted
 	users := map[model.Object]bool{}
 	var holds []string
 	for _, target := range policy.Targets {
 		if problem := t.targetProblem(c, target); problem != "" {
 			accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
-		} else if first := t.Targets.TLSHolder(c, target); first != name {
+		} else if first := t.from.Targets.TLSHolder(c, target); first != name {
 			accepted.Fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.String()+", which came first, holds for "+target.String())
 		} else {
 			holds = append(holds, target.String())
@@ -52,7 +52,7 @@ func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status,
 	slices.SortFunc(ancestors, model.Object.Compare)
 	for _, user := range ancestors[:min(len(ancestors), ancestorLimit)] {
 		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
-			AncestorRef: parentReference(user), ControllerName: t.Input.Config.ControllerName, Conditions: slices.Clone(conditions),
+			AncestorRef: parentReference(user), ControllerName: t.in.Config.ControllerName, Conditions: slices.Clone(conditions),
 		})
 	}
 	return &Status{Generation: o.Generation, BackendTLSPolicy: status}, true
@@ -60,7 +60,7 @@ func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status,
 
 // targetProblem says why there is nothing that a policy could hold for, or nothing.
 func (t *Tables) targetProblem(c *memo.Context, target target.ServicePort) string {
-	service := t.Backend.Services.Get(c, target.Service)
+	service := t.from.Backend.Services.Get(c, target.Service)
 	switch {
 	case service == nil:
 		return target.String() + " not found"

@@ -13,12 +13,12 @@ import (
 )
 
 func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	class := t.Gateway.Classes.Get(c, n.Name)
+	class := t.from.Gateway.Classes.Get(c, n.Name)
 	if class == nil {
 		return nil, false
 	}
-	o := t.Input.GatewayClasses.Get(c, n)
-	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.Input.Config.ControllerName)
+	o := t.in.GatewayClasses.Get(c, n)
+	reason, message := gatewayv1.GatewayClassReasonAccepted, "the class is served by "+string(t.in.Config.ControllerName)
 	if class.Accepted.Failed {
 		reason, message = class.Accepted.Reason, class.Accepted.Message
 	}
@@ -31,7 +31,7 @@ func (t *Tables) classStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 			SupportedFeatures: supportedFeatures(),
 		},
 	}
-	if version := t.Input.Config.GatewayAPIVersion; version != "" {
+	if version := t.in.Config.GatewayAPIVersion; version != "" {
 		status.GatewayClass.Conditions = append(status.GatewayClass.Conditions, supportedVersion(version, o.Generation))
 	}
 	return status, true

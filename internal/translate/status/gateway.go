@@ -22,12 +22,12 @@ import (
 const addressLimit = 16
 
 func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	gw, k := t.Gateway.Gateways.Get(c, n), gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}
+	gw, k := t.from.Gateway.Gateways.Get(c, n), gateway.ParentKey{Kind: snapshot.KindGateway, Name: n}
 	if gw == nil {
 		return nil, false
 	}
-	parent, attached := t.Gateway.Parents.Get(c, k), t.attached.Get(c, k)
-	gen := t.Input.Gateways.Get(c, n).Generation
+	parent, attached := t.from.Gateway.Parents.Get(c, k), t.attached.Get(c, k)
+	gen := t.in.Gateways.Get(c, n).Generation
 	out := &Status{Generation: gen, Gateway: &gatewayv1.GatewayStatus{}, Listeners: parent.ListenerIDs(), Sections: parent.Served()}
 	listeners := t.final(c, parent)
 	reason, message := gatewayv1.GatewayReasonAccepted, "the Gateway is accepted"
@@ -58,12 +58,12 @@ func (t *Tables) gatewayStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	t.noteFrontends(c, out, parent, listeners)
 	if !gw.Accepted.Failed {
 		var addresses []string
-		given := t.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, n))
+		given := t.from.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, n))
 		switch {
 		case given == nil && len(gw.Wanted) == 0 && len(gw.Direct) > 0:
 			out.Hold = &condition.Hold{Reason: gatewayv1.GatewayReasonAddressNotAssigned, Message: frontend.NeedVIP}
 		case given == nil:
-			addresses = t.VIP.Addresses.Get(c, memo.Unit{})
+			addresses = t.from.VIP.Addresses.Get(c, memo.Unit{})
 		default:
 			for _, a := range given.Addresses {
 				addresses = append(addresses, a.String())
@@ -84,9 +84,9 @@ func (t *Tables) final(c *memo.Context, parent *gateway.Parent) []gateway.Listen
 	for i := range parent.Listeners {
 		p := &parent.Listeners[i]
 		l := p.Listener
-		lost := t.Gateway.LostTo(c, parent, p)
+		lost := t.from.Gateway.LostTo(c, parent, p)
 		if lost == "" && l.Secure() && l.Serves() {
-			if o := t.Host.Owners.Get(c, model.HostKey{Listener: p.ID, Host: l.Hostname}); o.Kind == snapshot.KindIngressRoute {
+			if o := t.from.Host.Owners.Get(c, model.HostKey{Listener: p.ID, Host: l.Hostname}); o.Kind == snapshot.KindIngressRoute {
 				lost = o.Keeper.String()
 			}
 		}
@@ -99,7 +99,7 @@ func (t *Tables) final(c *memo.Context, parent *gateway.Parent) []gateway.Listen
 			list = append(list, t.finalDirect(c, parent, p))
 			continue
 		}
-		if keeper := t.Host.LostPort(c, p.ID); keeper != "" && l.Serves() && parent.Refused == "" {
+		if keeper := t.from.Host.LostPort(c, p.ID); keeper != "" && l.Serves() && parent.Refused == "" {
 			l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+" speaks another protocol for "+keeper+
 				", which came first: without an address of its own the Gateway shares its ports with others")
 		}
@@ -115,7 +115,7 @@ func (t *Tables) finalDirect(c *memo.Context, parent *gateway.Parent, p *gateway
 		return l
 	}
 	id := model.OwnListener(model.ProtocolHTTPS, uint16(l.Port), parent.Gateway.Namespace, parent.Gateway.Name)
-	if served := t.Listener.Listeners.Get(c, id); served != nil && served.HTTP3() {
+	if served := t.from.Listener.Listeners.Get(c, id); served != nil && served.HTTP3() {
 		l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+
 			" takes HTTP/3 over UDP, as the ClientPolicy of the Gateway wants: leave http3 out there, or take another port")
 	}
@@ -131,13 +131,13 @@ func (t *Tables) listenerConditions(c *memo.Context, l *gateway.Listener, gen in
 		return condition.New(kind, v.Failed == negative, reason, message, gen)
 	}
 	accepted := "the listener is accepted"
-	if note := t.Input.Config.FloorNote(l.MinTLS); note != "" {
+	if note := t.in.Config.FloorNote(l.MinTLS); note != "" {
 		accepted += "; tls.options[" + gateway.OptionMinTLS + "]: " + note
 	}
 	list := []metav1.Condition{
 		write(gatewayv1.ListenerConditionAccepted, l.Accepted, false, gatewayv1.ListenerReasonAccepted, accepted),
 		write(gatewayv1.ListenerConditionConflicted, l.Conflicted, true, gatewayv1.ListenerReasonNoConflicts, "no other listener is in conflict with it"),
-		write(gatewayv1.ListenerConditionResolvedRefs, l.Resolved, false, gatewayv1.ListenerReasonResolvedRefs, "all references are resolved"+t.Certificates.ValidityNotes(c, l.Certificates)),
+		write(gatewayv1.ListenerConditionResolvedRefs, l.Resolved, false, gatewayv1.ListenerReasonResolvedRefs, "all references are resolved"+t.from.Certificates.ValidityNotes(c, l.Certificates)),
 	}
 	if l.Overlaps != "" {
 		list = append(list, condition.New(gatewayv1.ListenerConditionOverlappingTLSConfig, true, gatewayv1.ListenerReasonOverlappingHostnames,
@@ -149,11 +149,11 @@ func (t *Tables) listenerConditions(c *memo.Context, l *gateway.Listener, gen in
 
 func (t *Tables) listenerSetStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	k := gateway.ParentKey{Kind: snapshot.KindListenerSet, Name: n}
-	parent, attached := t.Gateway.Parents.Get(c, k), t.attached.Get(c, k)
+	parent, attached := t.from.Gateway.Parents.Get(c, k), t.attached.Get(c, k)
 	if parent == nil {
 		return nil, false
 	}
-	gen, out := t.Input.ListenerSets.Get(c, n).Generation, t.Gateway.Outcomes.Get(c, gateway.SetKey{Gateway: parent.Gateway, Set: n})
+	gen, out := t.in.ListenerSets.Get(c, n).Generation, t.from.Gateway.Outcomes.Get(c, gateway.SetKey{Gateway: parent.Gateway, Set: n})
 	s := &Status{Generation: gen, ListenerSet: &gatewayv1.ListenerSetStatus{}, Listeners: parent.ListenerIDs(), Sections: parent.Served()}
 	listeners := t.final(c, parent)
 	reason, message := gatewayv1.ListenerSetReasonAccepted, "the ListenerSet is accepted"
@@ -171,7 +171,7 @@ func (t *Tables) listenerSetStatus(c *memo.Context, n snapshot.Name) (*Status, b
 		s.noteUnserved(l)
 	}
 	t.noteFrontends(c, s, parent, listeners)
-	if given := t.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, parent.Gateway)); given != nil && !out.Accepted.Failed {
+	if given := t.from.VIP.Outcomes.Get(c, input.Object(snapshot.KindGateway, parent.Gateway)); given != nil && !out.Accepted.Failed {
 		s.Hold = given.Hold
 	}
 	return s, true
@@ -195,7 +195,7 @@ func (t *Tables) noteFrontends(c *memo.Context, s *Status, parent *gateway.Paren
 			s.Unserved[l.Name] = frontend.NeedVIP
 			continue
 		}
-		keys, _ := t.Frontend.FrontendsOf(c, route.PortKey{Gateway: parent.Gateway, Transport: l.Transport(), Port: uint16(l.Port)})
+		keys, _ := t.from.Frontend.FrontendsOf(c, route.PortKey{Gateway: parent.Gateway, Transport: l.Transport(), Port: uint16(l.Port)})
 		if len(keys) == 0 {
 			continue
 		}

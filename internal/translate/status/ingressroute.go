@@ -25,16 +25,16 @@ const (
 // ingressStatus writes an IngressRoute's status, now that it is known who
 // delegates to it and who has the host.
 func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bool) {
-	o, route := t.Input.IngressRoutes.Get(c, name), t.Contour.Routes.Get(c, name)
+	o, route := t.in.IngressRoutes.Get(c, name), t.from.Contour.Routes.Get(c, name)
 	if route == nil {
 		return nil, false
 	}
-	reached := input.SortedParts(t.Contour.Reached.Get(c, name))
+	reached := input.SortedParts(t.from.Contour.Reached.Get(c, name))
 	var found, lost, notes []string
 	status := &Status{Generation: o.Generation, IngressRoute: &contourv1beta1.Status{}}
 	alive, routed, proxied, redirected := false, false, false, false
 	for _, root := range reached {
-		tree := t.Contour.Trees.Get(c, root)
+		tree := t.from.Contour.Trees.Get(c, root)
 		found = append(found, tree.Found[name]...)
 		if tree.Closed && !route.Root {
 			lost = append(lost, "IngressRoute "+root.String()+", which delegates here, is invalid itself")
@@ -47,13 +47,13 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 			notes = append(notes, tree.Notes...)
 		}
 		for _, k := range tree.Hosts {
-			owner := t.Host.Owners.Get(c, k)
+			owner := t.from.Host.Owners.Get(c, k)
 			if !owner.Has(input.Object(snapshot.KindIngressRoute, root)) {
 				lost = append(lost, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is kept by "+owner.Keeper.String()+", which came first")
 				continue
 			}
 			alive = true
-			redirected = redirected || isRouted && tree.Secure && k.Listener == t.Input.Config.ClearID()
+			redirected = redirected || isRouted && tree.Secure && k.Listener == t.in.Config.ClearID()
 			status.Hosts = append(status.Hosts, k)
 			if owner.Conflict && route.Root {
 				notes = append(notes, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.DescribeLosers()+" too, which came later and is not served there")
@@ -67,11 +67,11 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 	}
 	if route.TLS != nil {
 		notes = append(notes, field.NonEmpty(route.TLS.Note)...)
-		if floor := t.Input.Config.FloorNote(route.TLS.MinVersion); floor != "" {
+		if floor := t.in.Config.FloorNote(route.TLS.MinVersion); floor != "" {
 			notes = append(notes, "spec.virtualhost.tls.minimumProtocolVersion: "+floor)
 		}
 		if id := route.TLS.Certificate; id != "" {
-			if note := strings.TrimPrefix(t.Certificates.ValidityNotes(c, []model.CertificateID{id}), "; "); note != "" {
+			if note := strings.TrimPrefix(t.from.Certificates.ValidityNotes(c, []model.CertificateID{id}), "; "); note != "" {
 				notes = append(notes, "spec.virtualhost.tls.secretName: "+note)
 			}
 		}
@@ -86,7 +86,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 		if route.Request.Empty() {
 			asking = vip.SharedIn(name.Namespace)
 		}
-		o := t.VIP.Outcomes.Get(c, asking)
+		o := t.from.VIP.Outcomes.Get(c, asking)
 		status.IngressRoute.LoadBalancer = vip.LoadBalancerStatus(o)
 		if o != nil && o.Hold != nil {
 			status.Hold = o.Hold

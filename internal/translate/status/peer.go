@@ -11,7 +11,7 @@ import (
 )
 
 func (t *Tables) peerStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	o, peer, sessions := t.Input.BGPPeers.Get(c, n), t.Fleet.PeerSpecs.Get(c, n.Name), t.Fleet.Sessions.Get(c, n.Name)
+	o, peer, sessions := t.in.BGPPeers.Get(c, n), t.from.Fleet.PeerSpecs.Get(c, n.Name), t.from.Fleet.Sessions.Get(c, n.Name)
 	accepted := peer.Accepted
 	if len(sessions.Conflicts) > 0 {
 		path := "address"

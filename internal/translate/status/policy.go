@@ -21,7 +21,7 @@ import (
 // policyStatus writes the status of a policy: an ancestor for each of its targets.
 func (t *Tables) policyStatus(c *memo.Context, policies input.Policies, n snapshot.Name) (*Status, bool) {
 	k, o := snapshot.Key{Kind: policies.Kind, Name: n}, policies.Get(c, n)
-	invalid, unresolved := t.Policy.Outcomes[k.Kind].Of(c, n)
+	invalid, unresolved := t.from.Policy.Outcomes[k.Kind].Of(c, n)
 	status := &gatewayv1.PolicyStatus{Ancestors: []gatewayv1.PolicyAncestorStatus{}}
 	for i, ref := range policies.TargetRefs(o) {
 		ancestor := ancestorRef(k, ref)
@@ -35,7 +35,7 @@ func (t *Tables) policyStatus(c *memo.Context, policies input.Policies, n snapsh
 			accepted.Fail(invalid.Reason, invalid.Message)
 		}
 		status.Ancestors = append(status.Ancestors, gatewayv1.PolicyAncestorStatus{
-			AncestorRef: ancestor, ControllerName: t.Input.Config.ControllerName, Conditions: []metav1.Condition{
+			AncestorRef: ancestor, ControllerName: t.in.Config.ControllerName, Conditions: []metav1.Condition{
 				field.PolicyCondition(gatewayv1.PolicyConditionAccepted, accepted, gatewayv1.PolicyReasonAccepted, "the policy holds here"+note, o.GetGeneration()),
 				field.PolicyCondition(v1alpha1.ConditionResolvedRefs, unresolved, policy.PolicyReasonResolvedRefs, "all references are resolved", o.GetGeneration()),
 			},
@@ -73,30 +73,30 @@ func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref snapshot.Targe
 			" cannot have a "+string(k.Kind)+": only "+strings.Join(kinds, ", ")+" can")
 		return accepted, ""
 	}
-	if !t.Targets.MayTarget(k.Name.Namespace, target) {
+	if !t.from.Targets.MayTarget(k.Name.Namespace, target) {
 		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+target.Object.String()+" is everybody's: only a "+string(k.Kind)+
-			" in namespace "+t.Input.Config.SecretNamespace+" may have it as a target")
+			" in namespace "+t.in.Config.SecretNamespace+" may have it as a target")
 		return accepted, ""
 	}
 	if problem := t.missingTarget(c, target, path); problem != "" {
 		accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 	}
-	if holder := t.Targets.Holder(c, target).Name; holder != k.Name {
+	if holder := t.from.Targets.Holder(c, target).Name; holder != k.Name {
 		accepted.Fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
 			", which came first, has the same target; put both into one, or delete one")
 	}
 	if k.Kind == snapshot.KindClientPolicy && !accepted.Failed {
-		problem, remark := t.Listener.Sharing(c, k.Name, target)
+		problem, remark := t.from.Listener.Sharing(c, k.Name, target)
 		if problem != "" {
 			accepted.Fail(v1alpha1.ReasonSharedListener, path+": "+problem)
 		}
 		note = remark
-		if floor := t.Input.Config.FloorNote(t.Policy.Clients.Get(c, k.Name).Settings.MinTLS); floor != "" {
+		if floor := t.in.Config.FloorNote(t.from.Policy.Clients.Get(c, k.Name).Settings.MinTLS); floor != "" {
 			note += "; spec.tls.minVersion: " + floor
 		}
 	}
 	if k.Kind == snapshot.KindLoadBalancerPolicy && !accepted.Failed {
-		problem, remark := t.Frontend.JudgeBalancing(c, k.Name, target)
+		problem, remark := t.from.Frontend.JudgeBalancing(c, k.Name, target)
 		if problem != "" {
 			accepted.Fail(gatewayv1.PolicyReasonInvalid, problem+remark)
 		}
@@ -112,14 +112,14 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 	what, sections := "section", []string(nil)
 	switch snapshot.Kind(target.Object.Kind) {
 	case snapshot.KindGatewayClass:
-		there, ours = t.Input.GatewayClasses.Get(c, n) != nil, t.Gateway.Classes.Get(c, n.Name) != nil
+		there, ours = t.in.GatewayClasses.Get(c, n) != nil, t.from.Gateway.Classes.Get(c, n.Name) != nil
 	case snapshot.KindGateway, snapshot.KindListenerSet:
 		what = "listener"
-		there = t.Input.Gateways.Get(c, n) != nil
+		there = t.in.Gateways.Get(c, n) != nil
 		if target.Object.Kind == string(snapshot.KindListenerSet) {
-			there = t.Input.ListenerSets.Get(c, n) != nil
+			there = t.in.ListenerSets.Get(c, n) != nil
 		}
-		if p := t.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: n}); p != nil {
+		if p := t.from.Gateway.Parents.Get(c, gateway.ParentKey{Kind: snapshot.Kind(target.Object.Kind), Name: n}); p != nil {
 			ours = true
 			for i := range p.Listeners {
 				sections = append(sections, string(p.Listeners[i].Name))
@@ -127,33 +127,33 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 		}
 	case snapshot.KindHTTPRoute:
 		what = "rule"
-		if o := t.Input.HTTPRoutes.Get(c, n); o != nil {
-			there, ours = true, t.Route.Routes.Get(c, input.Object(snapshot.KindHTTPRoute, n)) != nil
+		if o := t.in.HTTPRoutes.Get(c, n); o != nil {
+			there, ours = true, t.from.Route.Routes.Get(c, input.Object(snapshot.KindHTTPRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
 			}
 		}
 	case snapshot.KindGRPCRoute:
 		what = "rule"
-		if o := t.Input.GRPCRoutes.Get(c, n); o != nil {
-			there, ours = true, t.Route.Routes.Get(c, input.Object(snapshot.KindGRPCRoute, n)) != nil
+		if o := t.in.GRPCRoutes.Get(c, n); o != nil {
+			there, ours = true, t.from.Route.Routes.Get(c, input.Object(snapshot.KindGRPCRoute, n)) != nil
 			for i := range o.Spec.Rules {
 				sections = append(sections, string(field.Deref(o.Spec.Rules[i].Name)))
 			}
 		}
 	case snapshot.KindTCPRoute, snapshot.KindUDPRoute:
 		what = "rule"
-		if o := t.Route.Spec(c, snapshot.Kind(target.Object.Kind), n); o != nil {
-			there, ours = true, t.Route.Streams.Get(c, target.Object) != nil
+		if o := t.from.Route.Spec(c, snapshot.Kind(target.Object.Kind), n); o != nil {
+			there, ours = true, t.from.Route.Streams.Get(c, target.Object) != nil
 			sections = o.Rules
 		}
 	case snapshot.KindIngressRoute:
 		what = "route"
-		o := t.Input.IngressRoutes.Get(c, n)
-		there, ours = o != nil, o != nil && t.Input.Config.IsOurs(o)
+		o := t.in.IngressRoutes.Get(c, n)
+		there, ours = o != nil, o != nil && t.in.Config.IsOurs(o)
 	case snapshot.KindService:
 		what = "port"
-		if o := t.Input.Services.Get(c, n); o != nil {
+		if o := t.in.Services.Get(c, n); o != nil {
 			there, ours = true, target.Kind != snapshot.KindLoadBalancerPolicy || input.IsOurs(o)
 			for _, p := range o.Spec.Ports {
 				sections = append(sections, p.Name)
@@ -164,7 +164,7 @@ func (t *Tables) missingTarget(c *memo.Context, target target.Ref, path string) 
 	case !there:
 		return path + ".name: " + target.Object.String() + " not found"
 	case !ours:
-		return path + ".name: " + target.Object.String() + " is not served by " + string(t.Input.Config.ControllerName)
+		return path + ".name: " + target.Object.String() + " is not served by " + string(t.in.Config.ControllerName)
 	case target.Section != "" && !slices.Contains(sections, target.Section):
 		return path + ".sectionName: " + target.Object.String() + " has no " + what + " named " + field.Quote(target.Section)
 	}

@@ -18,8 +18,8 @@ import (
 
 // poolStatus writes a pool's whole status, the record of its assignments among it.
 func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	o := t.Input.Pools.Get(c, n)
-	out, pool := t.VIP.PoolOutcomes.Get(c, n.Name), t.Pool.Pools.Get(c, n.Name)
+	o := t.in.Pools.Get(c, n)
+	out, pool := t.from.VIP.PoolOutcomes.Get(c, n.Name), t.from.Pool.Pools.Get(c, n.Name)
 	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.Records))}
 	var free []string
 	for fam := range address.Families {
@@ -41,11 +41,11 @@ func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 		}
 	}
 	notes := slices.Clone(out.Notes)
-	if selection := t.Fleet.Selections.Get(c, n.Name); selection != nil {
+	if selection := t.from.Fleet.Selections.Get(c, n.Name); selection != nil {
 		if len(selection.Machines) == 0 {
 			notes = append(notes, "no machine announces its addresses: it selects no Machine of role Edge")
 		}
-		notes = append(notes, fleet.AlsoHeld(out.Records, t.Fleet.Own.Get(c, memo.Unit{}), selection.Machines)...)
+		notes = append(notes, fleet.AlsoHeld(out.Records, t.from.Fleet.Own.Get(c, memo.Unit{}), selection.Machines)...)
 	}
 	switch {
 	case pool.Mode == model.AnnounceBGP && len(o.Spec.Interfaces) > 0:

@@ -25,11 +25,11 @@ func (t *Tables) routeStatus(c *memo.Context, object model.Object) (*Status, boo
 	var counted attachments
 	var uses serviceUses
 	if object.Kind == string(snapshot.KindGRPCRoute) {
-		status.Generation = t.Input.GRPCRoutes.Get(c, input.NameOf(object)).Generation
+		status.Generation = t.in.GRPCRoutes.Get(c, input.NameOf(object)).Generation
 	} else {
-		status.Generation = t.Input.HTTPRoutes.Get(c, input.NameOf(object)).Generation
+		status.Generation = t.in.HTTPRoutes.Get(c, input.NameOf(object)).Generation
 	}
-	if route := t.Route.Routes.Get(c, object); route != nil {
+	if route := t.from.Route.Routes.Get(c, object); route != nil {
 		for i := range route.Parents {
 			p := &route.Parents[i]
 			parent, attached := t.parentStatus(c, route, p, object, status.Generation)
@@ -40,7 +40,7 @@ func (t *Tables) routeStatus(c *memo.Context, object model.Object) (*Status, boo
 			}
 		}
 		for _, k := range route.Hosts() {
-			if _, rejected := t.Host.RejectedAt(c, object, k.Listener); !rejected && t.Host.Owners.Get(c, k).Has(object) {
+			if _, rejected := t.from.Host.RejectedAt(c, object, k.Listener); !rejected && t.from.Host.Owners.Get(c, k).Has(object) {
 				status.Hosts = append(status.Hosts, k)
 			}
 		}
@@ -59,8 +59,8 @@ func (t *Tables) parentStatus(c *memo.Context, route *route.Route, p *gateway.Ro
 	accepted := p.Accepted
 	var lost, kept []string
 	for _, k := range p.Hosts {
-		owner := t.Host.Owners.Get(c, k)
-		by, rejected := t.Host.RejectedAt(c, object, k.Listener)
+		owner := t.from.Host.Owners.Get(c, k)
+		by, rejected := t.from.Host.RejectedAt(c, object, k.Listener)
 		switch {
 		case rejected && owner.Conflict && owner.Keeper == by:
 			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
@@ -99,5 +99,5 @@ func (t *Tables) parentStatus(c *memo.Context, route *route.Route, p *gateway.Ro
 		conditions = append(conditions, condition.New(condition.ConditionHostConflict, true, condition.ReasonHostKept,
 			"claimed by others too, which are not served there: "+strings.Join(kept, "; "), gen))
 	}
-	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.Input.Config.ControllerName, Conditions: conditions}, !accepted.Failed
+	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.in.Config.ControllerName, Conditions: conditions}, !accepted.Failed
 }

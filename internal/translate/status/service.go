@@ -23,11 +23,11 @@ import (
 // serviceStatus shows the addresses of a Service that is ours. That it is served is
 // not this package's to say: it needs to know what machines balance.
 func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
-	o, object := t.Input.Services.Get(c, n), input.Object(snapshot.KindService, n)
+	o, object := t.in.Services.Get(c, n), input.Object(snapshot.KindService, n)
 	if !input.IsOurs(o) {
 		return nil, false
 	}
-	balanced, out := t.Frontend.Balanced.Get(c, n), t.VIP.Outcomes.Get(c, object)
+	balanced, out := t.from.Frontend.Balanced.Get(c, n), t.from.VIP.Outcomes.Get(c, object)
 	status := &Status{Generation: o.Generation, Service: &corev1.ServiceStatus{LoadBalancer: vip.LoadBalancerStatus(out)}}
 	var served condition.Result[string]
 	if out != nil && out.Hold != nil {
@@ -36,7 +36,7 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	}
 	if out != nil {
 		for _, a := range out.Addresses {
-			if at := t.Frontend.At.Get(c, a); at != nil {
+			if at := t.from.Frontend.At.Get(c, a); at != nil {
 				for i, k := range at.Keys {
 					if at.Owners[i] == object {
 						status.Frontends = append(status.Frontends, k)
@@ -46,7 +46,7 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 		}
 	}
 	notes := slices.Concat(balanced.Refused, balanced.Notes)
-	if service := t.Backend.Services.Get(c, n); service != nil {
+	if service := t.from.Backend.Services.Get(c, n); service != nil {
 		notes = append(notes, field.NonEmpty(service.Refusal)...)
 	}
 	if out != nil && len(balanced.Sources) > 0 {
@@ -87,9 +87,9 @@ func (t *Tables) takenPorts(c *memo.Context, service model.Object, balanced *fro
 	for _, a := range addresses {
 		for _, p := range balanced.Ports {
 			k := model.FrontendKey{VIP: a, Transport: p.Transport, Port: uint16(p.Number)}
-			if other := t.Frontend.Frontends.Get(c, k); other != nil && other.Owner != service {
+			if other := t.from.Frontend.Frontends.Get(c, k); other != nil && other.Owner != service {
 				why := "which came first"
-				if other.Owner.Namespace != service.Namespace && other.Owner.Namespace == t.VIP.Grants.Get(c, a).Owner.Namespace {
+				if other.Owner.Namespace != service.Namespace && other.Owner.Namespace == t.from.VIP.Grants.Get(c, a).Owner.Namespace {
 					why = "whose namespace has the VIP"
 				}
 				taken = append(taken, k.String()+" is "+other.Owner.String()+"'s, "+why)

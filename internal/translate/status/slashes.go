@@ -16,7 +16,7 @@ func (t *Tables) slashNotes(c *memo.Context, paths []field.SlashedPath, hosts []
 	var listeners []*model.Listener
 	keepsEscaped := false
 	for _, k := range hosts {
-		if l := t.Listener.Listeners.Get(c, k.Listener); l != nil {
+		if l := t.from.Listener.Listeners.Get(c, k.Listener); l != nil {
 			listeners = append(listeners, l)
 			keepsEscaped = keepsEscaped || l.EscapedSlashes() == model.SlashesKeep
 		}

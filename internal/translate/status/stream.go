@@ -19,12 +19,12 @@ import (
 // streamStatus writes the status of a TLSRoute, TCPRoute or UDPRoute, now that it is
 // known who has the connections, and counts the route at the listeners that it attached to.
 func (t *Tables) streamStatus(c *memo.Context, object model.Object) (*Status, bool) {
-	o := t.Route.Spec(c, snapshot.Kind(object.Kind), input.NameOf(object))
+	o := t.from.Route.Spec(c, snapshot.Kind(object.Kind), input.NameOf(object))
 	status := &Status{Generation: o.Generation}
 	parents := []gatewayv1.RouteParentStatus{}
 	var counted attachments
 	var uses serviceUses
-	if stream := t.Route.Streams.Get(c, object); stream != nil {
+	if stream := t.from.Route.Streams.Get(c, object); stream != nil {
 		for i := range stream.Parents {
 			p := &stream.Parents[i]
 			parents = append(parents, t.streamParentStatus(c, stream, p, object, status))
@@ -62,18 +62,18 @@ func (t *Tables) streamParentStatus(c *memo.Context, stream *route.Stream, p *ro
 	lost := slices.Clone(p.Kept)
 	for i := range p.Direct {
 		d := &p.Direct[i]
-		if won := t.Route.Winners.Get(c, d.PortKey); won.Route != object {
+		if won := t.from.Route.Winners.Get(c, d.PortKey); won.Route != object {
 			lost = append(lost, "listener "+string(d.Section)+" leads to "+won.Route.String()+", which came first")
 			continue
 		}
-		keys, hold := t.Frontend.FrontendsOf(c, d.PortKey)
+		keys, hold := t.from.Frontend.FrontendsOf(c, d.PortKey)
 		status.Frontends = append(status.Frontends, keys...)
 		if hold != nil && status.Hold == nil {
 			status.Hold = hold
 		}
 	}
 	for _, k := range p.Names {
-		by, owner := t.Host.NameOwners.Get(c, k), t.Host.Owners.Get(c, k)
+		by, owner := t.from.Host.NameOwners.Get(c, k), t.from.Host.Owners.Get(c, k)
 		switch {
 		case owner.Kind == snapshot.KindIngressRoute:
 			lost = append(lost, "server name "+k.Host+" is "+owner.KeeperText()+", which came first")
@@ -99,5 +99,5 @@ func (t *Tables) streamParentStatus(c *memo.Context, stream *route.Stream, p *ro
 	if len(lost) > 0 {
 		conditions = append(conditions, condition.New(condition.ConditionListenerConflict, true, condition.ReasonListenerLost, strings.Join(lost, "; "), gen))
 	}
-	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.Input.Config.ControllerName, Conditions: conditions}
+	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.in.Config.ControllerName, Conditions: conditions}
 }

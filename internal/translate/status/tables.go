@@ -39,8 +39,8 @@ type Rooms struct {
 
 // Tables are the statuses of all resources. They are made last, when it is known who has what.
 type Tables struct {
-	Input *input.Tables
-	Rooms
+	in   *input.Tables
+	from Rooms
 
 	attached *memo.Sum[gateway.ParentKey, attachment, struct{}, attachedRoutes]
 	uses     *memo.Sum[snapshot.Name, serviceUse, struct{}, host.Tally[snapshot.Name]] // of Services by routes: how many, by Gateway
@@ -53,38 +53,38 @@ type statusTable = memo.Table[model.Object, *Status]
 
 // New adds the statuses of all resources to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{Input: in, Rooms: r}
+	t := &Tables{in: in, from: r}
 	t.attached = memo.NewFold[gateway.ParentKey](g, "attached routes", (*attachedRoutes).fold)
 	t.uses = memo.NewFold[snapshot.Name](g, "uses of a Service", foldUse)
-	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.Backend.Services, t.Backend.SetUses))
+	t.users = memo.NewTable(g, "users of a Service", t.usersOf, memo.Reads(t.uses, t.from.Backend.Services, t.from.Backend.SetUses))
 
-	hosts := memo.Reads(t.Host.Owners, t.Host.Rejected, t.Host.NameOwners, t.Host.PortKeepers, t.Listener.Listeners)
-	parents := memo.Reads(t.Gateway.Gateways, t.Gateway.Outcomes, t.Gateway.Parents, t.VIP.Outcomes, t.VIP.Addresses, t.Certificates.Validity, t.Frontend.Frontends)
+	hosts := memo.Reads(t.from.Host.Owners, t.from.Host.Rejected, t.from.Host.NameOwners, t.from.Host.PortKeepers, t.from.Listener.Listeners)
+	parents := memo.Reads(t.from.Gateway.Gateways, t.from.Gateway.Outcomes, t.from.Gateway.Parents, t.from.VIP.Outcomes, t.from.VIP.Addresses, t.from.Certificates.Validity, t.from.Frontend.Frontends)
 	routes := memo.Puts(t.attached, t.uses)
-	newStatus(g, t, snapshot.KindHTTPRoute, t.Input.HTTPRoutes, t.routeStatus, memo.Reads(t.Input.HTTPRoutes, t.Route.Routes), hosts, routes)
-	newStatus(g, t, snapshot.KindGRPCRoute, t.Input.GRPCRoutes, t.routeStatus, memo.Reads(t.Input.GRPCRoutes, t.Route.Routes), hosts, routes)
-	streams := memo.Reads(t.Route.Streams, t.Route.Winners, t.Frontend.Frontends, t.VIP.Outcomes)
-	newStatus(g, t, snapshot.KindTLSRoute, t.Input.TLSRoutes, t.streamStatus, memo.Reads(t.Input.TLSRoutes), streams, hosts, routes)
-	newStatus(g, t, snapshot.KindTCPRoute, t.Input.TCPRoutes, t.streamStatus, memo.Reads(t.Input.TCPRoutes), streams, hosts, routes)
-	newStatus(g, t, snapshot.KindUDPRoute, t.Input.UDPRoutes, t.streamStatus, memo.Reads(t.Input.UDPRoutes), streams, hosts, routes)
-	newStatus(g, t, snapshot.KindIngressRoute, t.Input.IngressRoutes, named(t.ingressStatus),
-		memo.Reads(t.Input.IngressRoutes, t.Contour.Routes, t.Contour.Reached, t.Contour.Trees, t.VIP.Outcomes, t.Certificates.Validity), hosts)
-	newStatus(g, t, snapshot.KindGatewayClass, t.Input.GatewayClasses, named(t.classStatus), memo.Reads(t.Input.GatewayClasses, t.Gateway.Classes))
-	newStatus(g, t, snapshot.KindGateway, t.Input.Gateways, named(t.gatewayStatus), memo.Reads(t.Input.Gateways, t.attached), parents, hosts)
-	newStatus(g, t, snapshot.KindListenerSet, t.Input.ListenerSets, named(t.listenerSetStatus), memo.Reads(t.Input.ListenerSets, t.attached), parents, hosts)
-	newStatus(g, t, snapshot.KindService, t.VIP.Services, named(t.serviceStatus),
-		memo.Reads(t.Input.Services, t.Frontend.Balanced, t.VIP.Outcomes, t.VIP.Grants, t.Frontend.At, t.Frontend.Frontends, t.Backend.Services))
-	newStatus(g, t, snapshot.KindAddressPool, t.Input.Pools, named(t.poolStatus),
-		memo.Reads(t.Input.Pools, t.VIP.PoolOutcomes, t.Pool.Pools, t.Fleet.Selections, t.Fleet.Own))
-	newStatus(g, t, snapshot.KindBGPPeer, t.Input.BGPPeers, named(t.peerStatus), memo.Reads(t.Input.BGPPeers, t.Fleet.PeerSpecs, t.Fleet.Sessions))
-	newStatus(g, t, snapshot.KindBackendTLSPolicy, t.Input.BackendTLSPolicies, named(t.backendTLSStatus),
-		memo.Reads(t.Input.BackendTLSPolicies, t.Backend.BackendTLS, t.Backend.Services, t.Targets.TLSSlots, t.users))
-	targets := memo.Reads(t.Targets.Slots, t.Input.GatewayClasses, t.Gateway.Classes, t.Input.Gateways, t.Input.ListenerSets, t.Gateway.Parents, t.Input.HTTPRoutes, t.Input.GRPCRoutes,
-		t.Route.Routes, t.Input.TCPRoutes, t.Input.UDPRoutes, t.Route.Streams, t.Input.IngressRoutes, t.Input.Services)
-	more := map[snapshot.Kind]memo.Option{snapshot.KindClientPolicy: t.Listener.ReadsOfClients(), snapshot.KindLoadBalancerPolicy: t.Frontend.ReadsOfBalancing()}
-	for _, p := range t.Input.Policies {
+	newStatus(g, t, snapshot.KindHTTPRoute, t.in.HTTPRoutes, t.routeStatus, memo.Reads(t.in.HTTPRoutes, t.from.Route.Routes), hosts, routes)
+	newStatus(g, t, snapshot.KindGRPCRoute, t.in.GRPCRoutes, t.routeStatus, memo.Reads(t.in.GRPCRoutes, t.from.Route.Routes), hosts, routes)
+	streams := memo.Reads(t.from.Route.Streams, t.from.Route.Winners, t.from.Frontend.Frontends, t.from.VIP.Outcomes)
+	newStatus(g, t, snapshot.KindTLSRoute, t.in.TLSRoutes, t.streamStatus, memo.Reads(t.in.TLSRoutes), streams, hosts, routes)
+	newStatus(g, t, snapshot.KindTCPRoute, t.in.TCPRoutes, t.streamStatus, memo.Reads(t.in.TCPRoutes), streams, hosts, routes)
+	newStatus(g, t, snapshot.KindUDPRoute, t.in.UDPRoutes, t.streamStatus, memo.Reads(t.in.UDPRoutes), streams, hosts, routes)
+	newStatus(g, t, snapshot.KindIngressRoute, t.in.IngressRoutes, named(t.ingressStatus),
+		memo.Reads(t.in.IngressRoutes, t.from.Contour.Routes, t.from.Contour.Reached, t.from.Contour.Trees, t.from.VIP.Outcomes, t.from.Certificates.Validity), hosts)
+	newStatus(g, t, snapshot.KindGatewayClass, t.in.GatewayClasses, named(t.classStatus), memo.Reads(t.in.GatewayClasses, t.from.Gateway.Classes))
+	newStatus(g, t, snapshot.KindGateway, t.in.Gateways, named(t.gatewayStatus), memo.Reads(t.in.Gateways, t.attached), parents, hosts)
+	newStatus(g, t, snapshot.KindListenerSet, t.in.ListenerSets, named(t.listenerSetStatus), memo.Reads(t.in.ListenerSets, t.attached), parents, hosts)
+	newStatus(g, t, snapshot.KindService, t.from.VIP.Services, named(t.serviceStatus),
+		memo.Reads(t.in.Services, t.from.Frontend.Balanced, t.from.VIP.Outcomes, t.from.VIP.Grants, t.from.Frontend.At, t.from.Frontend.Frontends, t.from.Backend.Services))
+	newStatus(g, t, snapshot.KindAddressPool, t.in.Pools, named(t.poolStatus),
+		memo.Reads(t.in.Pools, t.from.VIP.PoolOutcomes, t.from.Pool.Pools, t.from.Fleet.Selections, t.from.Fleet.Own))
+	newStatus(g, t, snapshot.KindBGPPeer, t.in.BGPPeers, named(t.peerStatus), memo.Reads(t.in.BGPPeers, t.from.Fleet.PeerSpecs, t.from.Fleet.Sessions))
+	newStatus(g, t, snapshot.KindBackendTLSPolicy, t.in.BackendTLSPolicies, named(t.backendTLSStatus),
+		memo.Reads(t.in.BackendTLSPolicies, t.from.Backend.BackendTLS, t.from.Backend.Services, t.from.Targets.TLSSlots, t.users))
+	targets := memo.Reads(t.from.Targets.Slots, t.in.GatewayClasses, t.from.Gateway.Classes, t.in.Gateways, t.in.ListenerSets, t.from.Gateway.Parents, t.in.HTTPRoutes, t.in.GRPCRoutes,
+		t.from.Route.Routes, t.in.TCPRoutes, t.in.UDPRoutes, t.from.Route.Streams, t.in.IngressRoutes, t.in.Services)
+	more := map[snapshot.Kind]memo.Option{snapshot.KindClientPolicy: t.from.Listener.ReadsOfClients(), snapshot.KindLoadBalancerPolicy: t.from.Frontend.ReadsOfBalancing()}
+	for _, p := range t.in.Policies {
 		newStatus(g, t, p.Kind, p, named(func(c *memo.Context, n snapshot.Name) (*Status, bool) { return t.policyStatus(c, p, n) }),
-			memo.Reads(p), t.Policy.Outcomes[p.Kind].Reads, targets, more[p.Kind])
+			memo.Reads(p), t.from.Policy.Outcomes[p.Kind].Reads, targets, more[p.Kind])
 	}
 	return t
 }

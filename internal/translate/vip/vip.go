@@ -24,9 +24,8 @@ type Rooms struct {
 
 // Tables are the addresses that pools give away: who wants which, and who has which.
 type Tables struct {
-	in    *input.Tables
-	pool  *pool.Tables
-	fleet *fleet.Tables
+	in   *input.Tables
+	from Rooms
 
 	Wants *memo.Sum[memo.Unit, model.Object, *Want, memo.Parts[model.Object, *Want]]
 	// Roots are the root IngressRoutes that take the address which all share, by namespace, with whether they have
@@ -63,7 +62,7 @@ func (s *sharingRoots) fold(_ snapshot.Name, before, after *bool) {
 
 // New adds the assignment of addresses to a graph.
 func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
-	t := &Tables{in: in, pool: r.Pool, fleet: r.Fleet}
+	t := &Tables{in: in, from: r}
 	t.Wants = memo.NewSum[memo.Unit, model.Object, *Want](g, "wants")
 	t.Roots = memo.NewFold[string](g, "roots that share", (*sharingRoots).fold)
 	t.sharing = memo.NewSum[memo.Unit, string, bool](g, "namespaces that share")
@@ -85,10 +84,10 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.Grants = memo.NewSlot[netip.Addr, Grant](g, "grant")
 	t.LeadsTo = memo.NewSlot[string, listenerSet](g, "listeners of a pool")
 	memo.Always(memo.NewTable(g, "assignment", t.assign,
-		memo.Reads(in.PoolNames, t.pool.Pools, t.pool.Records, t.fleet.Own, in.Labels, t.Wants, t.sharing),
+		memo.Reads(in.PoolNames, t.from.Pool.Pools, t.from.Pool.Records, t.from.Fleet.Own, in.Labels, t.Wants, t.sharing),
 		memo.Puts(t.Outcomes, t.PoolOutcomes, t.Grants, t.LeadsTo)), memo.Unit{})
 	t.Addresses = memo.NewTable(g, "shared addresses", t.sharedAddresses,
-		memo.Reads(in.AllMachines, t.fleet.ChosenBy, t.fleet.SelectedBy, t.fleet.Holders, t.LeadsTo))
+		memo.Reads(in.AllMachines, t.from.Fleet.ChosenBy, t.from.Fleet.SelectedBy, t.from.Fleet.Holders, t.LeadsTo))
 	return t
 }
 
@@ -98,11 +97,11 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 // a machine's address: never for a route or an endpoint.
 func (t *Tables) assign(c *memo.Context, _ memo.Unit) (struct{}, bool) {
 	a := &assigner{
-		byName: map[string]*poolBook{}, wantOf: map[model.Object]*Want{}, own: t.fleet.Own.Get(c, memo.Unit{}),
+		byName: map[string]*poolBook{}, wantOf: map[model.Object]*Want{}, own: t.from.Fleet.Own.Get(c, memo.Unit{}),
 		labels: func(namespace string) map[string]string { return t.in.Labels.Get(c, namespace) }, tlsAt: map[string]bool{},
 	}
 	for _, name := range t.in.PoolNames.Get(c, memo.Unit{}) {
-		p := &poolBook{Pool: t.pool.Pools.Get(c, name), stored: t.pool.Records.Get(c, name)}
+		p := &poolBook{Pool: t.from.Pool.Pools.Get(c, name), stored: t.from.Pool.Records.Get(c, name)}
 		if p.Pool != nil {
 			a.pools = append(a.pools, p)
 			a.byName[name] = p
@@ -185,10 +184,10 @@ func (t *Tables) putGrants(c *memo.Context, a *assigner) {
 // machine, one of its pools must lead to such a listener. All its pools are read, also after the first such listener:
 // the recorded reads must not depend on the order of the pools.
 func (t *Tables) hasShared(c *memo.Context, machine string) (has bool) {
-	if !t.fleet.IsChosen(c, machine) {
+	if !t.from.Fleet.IsChosen(c, machine) {
 		return true
 	}
-	for pool := range t.fleet.SelectedBy.Get(c, machine).All() {
+	for pool := range t.from.Fleet.SelectedBy.Get(c, machine).All() {
 		for id := range t.LeadsTo.Get(c, pool) {
 			has = has || !id.Own()
 		}
@@ -205,7 +204,7 @@ func (t *Tables) sharedAddresses(c *memo.Context, _ memo.Unit) ([]string, bool) 
 			continue
 		}
 		for _, report := range fleet.ReportedAddresses(o) {
-			if report.Status && t.fleet.Holders.Get(c, report.Address) == o.Name {
+			if report.Status && t.from.Fleet.Holders.Get(c, report.Address) == o.Name {
 				found = append(found, report.Address)
 			}
 		}
