@@ -93,7 +93,6 @@ func (b *balancer) receive(c delta.Change) error {
 	case typeVIP:
 		return b.receiveVIP(c)
 	case typeNode:
-		b.progress.told++
 		return b.receiveNode(c)
 	}
 	changes, err := b.rows.Resolve(c)
@@ -130,7 +129,6 @@ func (b *balancer) commit(got received) {
 
 // receiveFrontend notes what the plane wants of a frontend or its backends.
 func (b *balancer) receiveFrontend(c delta.Change) error {
-	b.progress.told++
 	key, err := model.ParseFrontend(c.Name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
@@ -162,20 +160,22 @@ func (b *balancer) receiveFrontend(c delta.Change) error {
 		b.backends[key] = list
 	}
 	b.stale[key] = struct{}{}
+	b.progress.told++
 	return nil
 }
 
 func (b *balancer) receiveNode(c delta.Change) error {
-	b.nodesNew = true
 	if c.Resource == nil {
 		delete(b.nodes, c.Name)
-		return nil
+	} else {
+		var m agentv1.Node
+		if err := unmarshal(c.Resource, &m); err != nil {
+			return err
+		}
+		b.nodes[c.Name] = wire.NodeOf(c.Name, &m)
 	}
-	var m agentv1.Node
-	if err := unmarshal(c.Resource, &m); err != nil {
-		return err
-	}
-	b.nodes[c.Name] = wire.NodeOf(c.Name, &m)
+	b.nodesNew = true
+	b.progress.told++
 	return nil
 }
 

@@ -555,6 +555,49 @@ func TestBalancingThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestRefusedChangeLeavesBalancing: a change that cannot be read is refused, and flows go where they went.
+func TestRefusedChangeLeavesBalancing(t *testing.T) {
+	t.Parallel()
+	xdp := &fakePlane{kind: model.DataPlaneXDP}
+	a := newBalancing(t, xdp)
+	f := frontendOn(web, "edge-1")
+	f.Check, f.Panic = &model.HealthCheck{Kind: model.CheckTCP}, 50
+	first, second := ready(pod, "", 1), ready(netip.MustParseAddrPort("10.0.0.10:8080"), "", 1)
+	first.Health, second.Health = model.HealthUnknown, model.HealthUnknown
+	checker := &fakeChecker{}
+	for _, b := range []model.FrontendBackend{first, second} {
+		checker.results = append(checker.results, model.CheckResult{ID: model.NewCheck(b.Address, *f.Check).ID, Health: model.Unhealthy})
+	}
+	a.agent.checks.drivers.Checker = checker
+	a.gives(append(frontendChanges(t, f, first, second), nodeChange(t, model.Node{Name: "edge-2"}))...)
+	a.whole()
+	weights := func() (list []uint32) {
+		a.balancer.reassess()
+		a.balancer.apply()
+		for _, b := range xdp.has().Frontends[web].Backends {
+			list = append(list, b.Weight)
+		}
+		return list
+	}
+	if got := weights(); !slices.Equal(got, []uint32{1, 1}) {
+		t.Fatalf("weights are %d before: where too few are healthy, health does not count", got)
+	}
+	told := a.balancer.progress.told
+	for _, typ := range []delta.Type{typeNode, typeFrontendBackends, typeFrontend, typeVIP} {
+		name := web.String()
+		unreadable := gatetest.Pack(t, name, wire.Check(model.NewCheck(pod, *f.Check)))
+		if err := a.balancer.receive(delta.Change{Type: typ, Name: name, Resource: unreadable}); !errors.Is(err, errUnreadable) {
+			t.Errorf("an unreadable %s is accepted: %v", typ, err)
+		}
+		if a.balancer.nodesNew || a.balancer.progress.told != told {
+			t.Errorf("an unreadable %s is refused, and counts as received", typ)
+		}
+		if got := weights(); !slices.Equal(got, []uint32{1, 1}) {
+			t.Errorf("weights are %d after a refused %s", got, typ)
+		}
+	}
+}
+
 func TestFiguresAndFlowsAreBounded(t *testing.T) {
 	t.Parallel()
 	some := []model.Flow{{Frontend: web}, {Frontend: web}, {Frontend: web}}

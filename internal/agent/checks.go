@@ -45,9 +45,9 @@ func (k *checks) plane(present bool) {
 func (k *checks) receive(c delta.Change) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.fresh = true
 	if c.Resource == nil {
 		delete(k.wanted, c.Name)
+		k.fresh = true
 		return nil
 	}
 	var m agentv1.Check
@@ -59,6 +59,7 @@ func (k *checks) receive(c delta.Change) error {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	k.wanted[c.Name] = check
+	k.fresh = true
 	return nil
 }
 

@@ -60,11 +60,11 @@ func TestChecksGoToTheChecker(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- k.run(ctx) }()
 	check := model.NewCheck(netip.MustParseAddrPort("10.0.0.1:80"), model.HealthCheck{Kind: model.CheckTCP})
+	if err := k.receive(delta.Change{Type: typeCheck, Name: check.ID, Resource: gatetest.Pack(t, check.ID, wire.Node(model.Node{}))}); err == nil || k.fresh {
+		t.Errorf("a node is received as a check: %v, for the checker: %t", err, k.fresh)
+	}
 	if err := k.receive(delta.Change{Type: typeCheck, Name: check.ID, Resource: gatetest.Pack(t, check.ID, wire.Check(check))}); err != nil {
 		t.Fatal(err)
-	}
-	if err := k.receive(delta.Change{Type: typeCheck, Name: "x", Resource: gatetest.Pack(t, "x", wire.Node(model.Node{}))}); err == nil {
-		t.Error("what is no check is received")
 	}
 	k.commit(received{})
 	eventually(t, "the checker to be told", func() (is bool) {

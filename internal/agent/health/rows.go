@@ -34,10 +34,24 @@ func NewRows(own func(string) Finding) *Rows {
 	return &Rows{own: own, known: map[string]*frontendRows{}}
 }
 
-// Resolve converts a change of the plane into the change for the data planes.
+// Resolve converts a change of the plane into the changes for the data planes. An error leaves
+// everything as it was.
 func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
 	if c.Type != agentv1.FrontendType && c.Type != agentv1.FrontendBackendsType {
 		return []delta.Change{c}, nil
+	}
+	var f *model.Frontend
+	var list []model.FrontendBackend
+	var err error
+	switch {
+	case c.Resource == nil:
+	case c.Type == agentv1.FrontendType:
+		f, err = frontend(c)
+	default:
+		list, err = frontendBackends(c)
+	}
+	if err != nil {
+		return nil, err
 	}
 	x := r.known[c.Name]
 	if x == nil {
@@ -45,18 +59,7 @@ func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
 		r.known[c.Name] = x
 	}
 	if c.Type == agentv1.FrontendType {
-		x.frontend = nil
-		if c.Resource != nil {
-			var m agentv1.Frontend
-			if err := read(c.Resource, &m); err != nil {
-				return nil, err
-			}
-			f, err := wire.FrontendOf(c.Name, &m)
-			if err != nil {
-				return nil, err
-			}
-			x.frontend = f
-		}
+		x.frontend = f
 		changes := []delta.Change{c}
 		if before := x.sent; x.raw != nil && r.build(c.Name, x) != before {
 			changes = append(changes, delta.Change{Type: agentv1.FrontendBackendsType, Name: c.Name, Resource: x.sent})
@@ -68,11 +71,6 @@ func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
 		x.raw, x.sent, x.backends, x.said, x.out = nil, nil, nil, nil, nil
 		r.forget(c.Name, x)
 		return []delta.Change{c}, nil
-	}
-	list, err := frontendBackends(c)
-	if err != nil {
-		r.forget(c.Name, x)
-		return nil, err
 	}
 	said := make(map[netip.AddrPort]model.Health, len(list))
 	for _, b := range list {
@@ -87,16 +85,20 @@ func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
 	return []delta.Change{c}, nil
 }
 
+func frontend(c delta.Change) (*model.Frontend, error) {
+	var m agentv1.Frontend
+	if err := read(c.Resource, &m); err != nil {
+		return nil, err
+	}
+	return wire.FrontendOf(c.Name, &m)
+}
+
 func frontendBackends(c delta.Change) ([]model.FrontendBackend, error) {
 	var m agentv1.FrontendBackends
 	if err := read(c.Resource, &m); err != nil {
 		return nil, err
 	}
-	list, err := wire.FrontendBackendsOf(c.Name, &m)
-	if err != nil {
-		return nil, err
-	}
-	return list, nil
+	return wire.FrontendBackendsOf(c.Name, &m)
 }
 
 func (r *Rows) forget(name string, x *frontendRows) {
