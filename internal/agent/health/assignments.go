@@ -61,9 +61,10 @@ func NewAssignments(own func(string) Finding) *Assignments {
 	return &Assignments{own: own, known: map[string]*assignment{}}
 }
 
-// Resolve converts a change of the plane into the change for the proxy.
+// Resolve converts a change of the plane into the change for the proxy. A body of another type
+// is returned as it is, for the gate to refuse, and nothing changes.
 func (a *Assignments) Resolve(c delta.Change) delta.Change {
-	if c.Type != agentv1.EndpointType {
+	if c.Type != agentv1.EndpointType || c.Resource != nil && c.Resource.Body.GetTypeUrl() != string(c.Type) {
 		return c
 	}
 	if c.Resource == nil || !bytes.Contains(c.Resource.Body.GetValue(), []byte(agentv1.CheckMetadata)) {
@@ -72,7 +73,8 @@ func (a *Assignments) Resolve(c delta.Change) delta.Change {
 	}
 	m := &endpointv3.ClusterLoadAssignment{}
 	if err := read(c.Resource, m); err != nil {
-		return c // whoever takes it says so
+		delete(a.known, c.Name) // the proxy refuses it
+		return c
 	}
 	x := &assignment{raw: c.Resource, parsed: m, said: map[string]corev3.HealthStatus{}}
 	before := a.known[c.Name]

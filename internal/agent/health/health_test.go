@@ -191,9 +191,17 @@ func TestHealthLeavesOthersAlone(t *testing.T) {
 			t.Error("it is another")
 		}
 	}
+	for _, gone := range []delta.Change{{Type: agentv1.EndpointType, Name: "s"}, garbage} {
+		a.Resolve(assigned(t, "a=unknown"))
+		if a.Resolve(gone); len(a.known) != 0 {
+			t.Error("it is kept")
+		}
+	}
+	// The gate refuses a body of another type.
 	a.Resolve(assigned(t, "a=unknown"))
-	if a.Resolve(delta.Change{Type: agentv1.EndpointType, Name: "s"}); len(a.known) != 0 {
-		t.Error("it is kept")
+	foreign := delta.Change{Type: agentv1.EndpointType, Name: "s", Resource: gatetest.Pack(t, "s", &agentv1.Node{})}
+	if got := a.Resolve(foreign); got.Resource != foreign.Resource || len(a.known) != 1 {
+		t.Error("a refused load assignment ends the health of the one before")
 	}
 }
 
