@@ -95,16 +95,14 @@ func (b *balancer) receive(c delta.Change) error {
 	case typeNode:
 		return b.receiveNode(c)
 	}
-	changes, err := b.rows.Resolve(c)
+	key, err := model.ParseFrontend(c.Name)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	for _, c := range changes {
-		if err := b.receiveFrontend(c); err != nil {
-			return err
-		}
+	if c.Type == typeFrontend {
+		return b.receiveFrontend(key, c)
 	}
-	return nil
+	return b.receiveBackends(key, c)
 }
 
 // reassess has the data planes follow what this machine itself finds of backends, where the
@@ -112,10 +110,10 @@ func (b *balancer) receive(c delta.Change) error {
 func (b *balancer) reassess() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, c := range b.rows.Again() {
-		if err := b.receiveFrontend(c); err != nil {
-			continue // it was received before, in another form
-		}
+	for key, list := range b.rows.Again() {
+		b.backends[key] = list
+		b.stale[key] = struct{}{}
+		b.progress.told++
 	}
 }
 
@@ -127,28 +125,36 @@ func (b *balancer) commit(got received) {
 	b.news.raise()
 }
 
-// receiveFrontend notes what the plane wants of a frontend or its backends.
-func (b *balancer) receiveFrontend(c delta.Change) error {
-	key, err := model.ParseFrontend(c.Name)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errUnreadable, err)
-	}
-	switch {
-	case c.Type == typeFrontend && c.Resource == nil:
+// receiveFrontend notes what the plane wants of a frontend.
+func (b *balancer) receiveFrontend(key model.FrontendKey, c delta.Change) error {
+	var f *model.Frontend
+	if c.Resource == nil {
 		delete(b.frontends, key)
-	case c.Type == typeFrontendBackends && c.Resource == nil:
-		delete(b.backends, key)
-	case c.Type == typeFrontend:
+	} else {
 		var m agentv1.Frontend
-		if err := unmarshal(c.Resource, &m); err != nil {
+		err := unmarshal(c.Resource, &m)
+		if err != nil {
 			return err
 		}
-		f, err := wire.FrontendOf(c.Name, &m)
-		if err != nil {
+		if f, err = wire.FrontendOf(c.Name, &m); err != nil {
 			return fmt.Errorf("%w: %w", errUnreadable, err)
 		}
 		b.frontends[key] = f
-	case c.Type == typeFrontendBackends:
+	}
+	if list, changed := b.rows.SetFrontend(key, f); changed {
+		b.backends[key] = list
+	}
+	b.stale[key] = struct{}{}
+	b.progress.told++
+	return nil
+}
+
+// receiveBackends notes what the plane wants of the backends of a frontend.
+func (b *balancer) receiveBackends(key model.FrontendKey, c delta.Change) error {
+	if c.Resource == nil {
+		b.rows.SetBackends(key, nil)
+		delete(b.backends, key)
+	} else {
 		var m agentv1.FrontendBackends
 		if err := unmarshal(c.Resource, &m); err != nil {
 			return err
@@ -157,7 +163,7 @@ func (b *balancer) receiveFrontend(c delta.Change) error {
 		if err != nil {
 			return fmt.Errorf("%w: %w", errUnreadable, err)
 		}
-		b.backends[key] = list
+		b.backends[key] = b.rows.SetBackends(key, list)
 	}
 	b.stale[key] = struct{}{}
 	b.progress.told++

@@ -3,6 +3,7 @@ package health
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,6 @@ import (
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
@@ -211,7 +211,7 @@ func TestHealthOfRows(t *testing.T) {
 		FrontendKey: model.FrontendKey{VIP: netip.MustParseAddr("192.0.2.1"), Transport: model.TCP, Port: 80},
 		Machines:    []string{"m"}, Check: &model.HealthCheck{Kind: model.CheckTCP}, Panic: 40,
 	}
-	name := frontend.String()
+	key := frontend.FrontendKey
 	row := func(i int, weight uint32, h model.Health) model.FrontendBackend {
 		b := model.FrontendBackend{Address: at(fmt.Sprintf("10.0.0.%d:80", i)), Weight: weight, HopWeight: 100, Health: h}
 		if weight == 0 {
@@ -219,37 +219,32 @@ func TestHealthOfRows(t *testing.T) {
 		}
 		return b
 	}
-	rowsChange := func(list ...model.FrontendBackend) delta.Change {
-		return delta.Change{Type: agentv1.FrontendBackendsType, Name: name, Resource: gatetest.Pack(t, name, wire.FrontendBackends(list))}
-	}
-	frontendChange := delta.Change{Type: agentv1.FrontendType, Name: name, Resource: gatetest.Pack(t, name, wire.Frontend(frontend, func(model.ListenerID) string { return "" }))}
 	id := func(i int) string { return model.NewCheck(row(i, 0, "").Address, *frontend.Check).ID }
 	f := &finds{}
 	r := NewRows(f.own)
 	now := ""
-	take := func(changes []delta.Change, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
+	take := func(list []model.FrontendBackend, changed bool) {
+		if !changed {
+			return
 		}
-		for _, c := range changes {
-			if c.Type != agentv1.FrontendBackendsType || c.Resource == nil {
-				continue
-			}
-			list, err := frontendBackends(c)
-			if err != nil {
-				t.Fatal(err)
-			}
-			var words []string
-			for _, b := range list {
-				words = append(words, fmt.Sprintf("%d/%s/%s", b.Weight, b.State, b.Health))
-			}
-			now = strings.Join(words, " ")
+		var words []string
+		for _, b := range list {
+			words = append(words, fmt.Sprintf("%d/%s/%s", b.Weight, b.State, b.Health))
+		}
+		now = strings.Join(words, " ")
+	}
+	sends := func(list ...model.FrontendBackend) {
+		sent := slices.Clone(list)
+		take(r.SetBackends(key, list), true)
+		if !slices.Equal(list, sent) {
+			t.Error("what the plane sent was changed in its place")
 		}
 	}
 	expect := func(what, want string) {
 		t.Helper()
-		take(r.Again(), nil)
+		for _, list := range r.Again() {
+			take(list, true)
+		}
 		if now != want {
 			t.Errorf("%s: %s, want %s", what, now, want)
 		}
@@ -258,8 +253,8 @@ func TestHealthOfRows(t *testing.T) {
 		}
 	}
 	well, ill, unknown := model.Healthy, model.Unhealthy, model.HealthUnknown
-	take(r.Resolve(rowsChange(row(1, 100, well), row(2, 0, ill), row(3, 100, well))))
-	take(r.Resolve(frontendChange))
+	sends(row(1, 100, well), row(2, 0, ill), row(3, 100, well))
+	take(r.SetFrontend(key, frontend))
 	expect("the plane's word", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
 	f.results = map[string]model.Health{id(1): ill, id(2): well}
 	expect("there is a plane", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
@@ -273,18 +268,18 @@ func TestHealthOfRows(t *testing.T) {
 	f.alone = false
 	expect("the plane is back", "100/ready/healthy 0/draining/unhealthy 100/ready/healthy")
 	f.results = nil
-	take(r.Resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, unknown))))
+	sends(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, unknown))
 	expect("it has just begun", "100/ready/unknown 0/draining/unhealthy 100/ready/unknown")
-	take(r.Resolve(rowsChange(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, well))))
+	sends(row(1, 100, unknown), row(2, 100, unknown), row(3, 100, well))
 	expect("it learns", "100/ready/unknown 0/draining/unhealthy 100/ready/healthy")
 	f.results, f.first = map[string]model.Health{id(2): well, id(1): ill}, true
 	expect("what it finds when it has just begun to ask", "100/ready/unknown 100/ready/unknown 100/ready/healthy")
 	f.first = false
 	expect("what this machine finds", "0/draining/unhealthy 100/ready/unknown 100/ready/healthy")
-	take(r.Resolve(rowsChange(row(1, 100, well), row(2, 100, well), row(3, 100, well))))
+	sends(row(1, 100, well), row(2, 100, well), row(3, 100, well))
 	expect("it knows", "100/ready/healthy 100/ready/healthy 100/ready/healthy")
-	take(r.Resolve(delta.Change{Type: agentv1.FrontendBackendsType, Name: name}))
-	take(r.Resolve(delta.Change{Type: agentv1.FrontendType, Name: name}))
+	r.SetBackends(key, nil)
+	r.SetFrontend(key, nil)
 	if len(r.known) != 0 {
 		t.Error("a frontend that went is kept")
 	}

@@ -1,76 +1,54 @@
 package health
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
-	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/wire"
-	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // Rows do for the backends of frontends what Assignments do for those of groups, with two
 // differences. A backend that nobody knows takes flows: rows of the lookup table must not
 // move for a moment's ignorance. And one that the plane has out stays out while it is away:
 // it may be out for another reason too.
+//
+// The lists that they take and return are shared, and never changed.
 type Rows struct {
 	own   func(check string) Finding
-	known map[string]*frontendRows
+	known map[model.FrontendKey]*frontendRows
 }
 
 type frontendRows struct {
-	frontend *model.Frontend // nil until it comes
-	raw      *delta.Resource // of the backends; nil until they come
-	backends []model.FrontendBackend
+	frontend *model.Frontend                          // nil until it comes
+	backends []model.FrontendBackend                  // of the plane; nil until they come
 	said     map[netip.AddrPort]model.Health          // by the plane, when it knew
 	out      map[netip.AddrPort]model.FrontendBackend // as last sent, of those that were unhealthy
-	sent     *delta.Resource
+	sent     []model.FrontendBackend
 }
 
 // NewRows makes rows that know nothing. own returns this machine's own result of a check.
 func NewRows(own func(string) Finding) *Rows {
-	return &Rows{own: own, known: map[string]*frontendRows{}}
+	return &Rows{own: own, known: map[model.FrontendKey]*frontendRows{}}
 }
 
-// Resolve converts a change of the plane into the changes for the data planes. An error leaves
-// everything as it was.
-func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
-	if c.Type != agentv1.FrontendType && c.Type != agentv1.FrontendBackendsType {
-		return []delta.Change{c}, nil
-	}
-	var f *model.Frontend
-	var list []model.FrontendBackend
-	var err error
-	switch {
-	case c.Resource == nil:
-	case c.Type == agentv1.FrontendType:
-		f, err = frontend(c)
-	default:
-		list, err = frontendBackends(c)
-	}
-	if err != nil {
-		return nil, err
-	}
-	x := r.known[c.Name]
-	if x == nil {
-		x = &frontendRows{}
-		r.known[c.Name] = x
-	}
-	if c.Type == agentv1.FrontendType {
-		x.frontend = f
-		changes := []delta.Change{c}
-		if before := x.sent; x.raw != nil && r.build(c.Name, x) != before {
-			changes = append(changes, delta.Change{Type: agentv1.FrontendBackendsType, Name: c.Name, Resource: x.sent})
-		}
-		r.forget(c.Name, x)
-		return changes, nil
-	}
-	if c.Resource == nil {
-		x.raw, x.sent, x.backends, x.said, x.out = nil, nil, nil, nil, nil
-		r.forget(c.Name, x)
-		return []delta.Change{c}, nil
+// SetFrontend sets what the plane wants of a frontend; nil removes it. If the backends for the data
+// planes change with it, it returns them.
+func (r *Rows) SetFrontend(key model.FrontendKey, f *model.Frontend) (backends []model.FrontendBackend, changed bool) {
+	x := r.of(key)
+	x.frontend = f
+	changed = x.backends != nil && r.build(x)
+	r.forget(key, x)
+	return x.sent, changed
+}
+
+// SetBackends sets the plane's backends of a frontend; nil removes them, and an empty list does not.
+// It returns the backends for the data planes.
+func (r *Rows) SetBackends(key model.FrontendKey, list []model.FrontendBackend) []model.FrontendBackend {
+	x := r.of(key)
+	if x.backends = list; list == nil {
+		x.sent, x.said, x.out = nil, nil, nil
+		r.forget(key, x)
+		return nil
 	}
 	said := make(map[netip.AddrPort]model.Health, len(list))
 	for _, b := range list {
@@ -80,50 +58,42 @@ func (r *Rows) Resolve(c delta.Change) ([]delta.Change, error) {
 			said[b.Address] = h
 		}
 	}
-	x.raw, x.backends, x.said = c.Resource, list, said
-	c.Resource = r.build(c.Name, x)
-	return []delta.Change{c}, nil
-}
-
-func frontend(c delta.Change) (*model.Frontend, error) {
-	var m agentv1.Frontend
-	if err := read(c.Resource, &m); err != nil {
-		return nil, err
-	}
-	return wire.FrontendOf(c.Name, &m)
-}
-
-func frontendBackends(c delta.Change) ([]model.FrontendBackend, error) {
-	var m agentv1.FrontendBackends
-	if err := read(c.Resource, &m); err != nil {
-		return nil, err
-	}
-	return wire.FrontendBackendsOf(c.Name, &m)
-}
-
-func (r *Rows) forget(name string, x *frontendRows) {
-	if x.frontend == nil && x.raw == nil {
-		delete(r.known, name)
-	}
+	x.said = said
+	r.build(x)
+	return x.sent
 }
 
 // Again returns the backends that have changed although the plane sent none.
-func (r *Rows) Again() []delta.Change {
-	var changes []delta.Change
-	for _, name := range slices.Sorted(maps.Keys(r.known)) {
-		x := r.known[name]
-		if before := x.sent; x.raw != nil && r.build(name, x) != before {
-			changes = append(changes, delta.Change{Type: agentv1.FrontendBackendsType, Name: name, Resource: x.sent})
+func (r *Rows) Again() map[model.FrontendKey][]model.FrontendBackend {
+	changed := map[model.FrontendKey][]model.FrontendBackend{}
+	for key, x := range r.known {
+		if x.backends != nil && r.build(x) {
+			changed[key] = x.sent
 		}
 	}
-	return changes
+	return changed
 }
 
-// build makes the backends for the data planes; the same again if they are no others.
-func (r *Rows) build(name string, x *frontendRows) *delta.Resource {
+func (r *Rows) of(key model.FrontendKey) *frontendRows {
+	x := r.known[key]
+	if x == nil {
+		x = &frontendRows{}
+		r.known[key] = x
+	}
+	return x
+}
+
+func (r *Rows) forget(key model.FrontendKey, x *frontendRows) {
+	if x.frontend == nil && x.backends == nil {
+		delete(r.known, key)
+	}
+}
+
+// build makes the backends for the data planes, and reports whether they have changed.
+func (r *Rows) build(x *frontendRows) (changed bool) {
 	out := map[netip.AddrPort]model.FrontendBackend{}
-	list, takes, stay := slices.Clone(x.backends), 0, 0
-	for i, b := range list {
+	list, takes, stay := x.backends, 0, 0
+	for i, b := range x.backends {
 		if b.Weight == 0 || b.Health == model.HealthUnchecked {
 			if b.Health == model.Unhealthy {
 				out[b.Address] = b
@@ -132,24 +102,25 @@ func (r *Rows) build(name string, x *frontendRows) *delta.Resource {
 		}
 		takes++
 		if b.Health != model.Unhealthy && r.health(x, b) == model.Unhealthy {
+			if takes-stay == 1 { // the first
+				list = slices.Clone(list)
+			}
 			list[i] = excluded(x, b)
 			out[b.Address] = list[i]
 			continue
 		}
 		stay++
 	}
-	sent := x.raw
 	// Where few are left, health is not to be believed, as the plane has it.
-	panics := x.frontend != nil && (stay*100 < int(x.frontend.Panic)*takes || stay == 0 && x.frontend.Check != nil && x.frontend.Check.Presumed)
-	if stay < takes && !panics {
-		if made, err := delta.NewResource(name, wire.FrontendBackends(list)); err == nil {
-			sent = &made
-		}
+	if x.frontend != nil && (stay*100 < int(x.frontend.Panic)*takes || stay == 0 && x.frontend.Check != nil && x.frontend.Check.Presumed) {
+		list = x.backends
 	}
-	if x.out = out; x.sent == nil || x.sent.Version != sent.Version {
-		x.sent = sent
+	x.out = out
+	if x.sent != nil && slices.Equal(list, x.sent) {
+		return false
 	}
-	return x.sent
+	x.sent = list
+	return true
 }
 
 // health is what is known of a backend that takes flows.
