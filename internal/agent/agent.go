@@ -74,11 +74,12 @@ func New(c Config) (*Agent, error) {
 
 	a.checks.found.wakes(reporter.urgent)
 	a.checks.changed.wakes(a.relay.checked, a.balancer.checked)
-	a.relay.changed.wakes(a.balancer.news, a.announcer.news, reporter.changed)
+	a.relay.changed.wakes(a.relay.polls, a.relay.says, a.relay.asks, a.balancer.news, a.announcer.news, reporter.changed)
 	a.relay.status.wakes(a.announcer.news, reporter.changed)
 	a.balancer.changed.wakes(a.announcer.news, reporter.changed)
 	a.announcer.changed.wakes(reporter.changed)
 	a.membership.changed.wakes(reporter.changed)
+	a.upstream.proved.wakes(reporter.changed)
 
 	if err := a.register(counters); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)

@@ -60,7 +60,6 @@ func newRelay(c Config, own func(check string) health.Finding, remember func(mem
 		timed: newSignal(), polls: newSignal(), says: newSignal(), asks: newSignal(), checked: newSignal(),
 		feed: gate.New(), assignments: health.NewAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
 	}
-	r.changed.wakes(r.polls, r.says, r.asks)
 	if _, able := c.Proxy.(Witness); able {
 		r.feed.SetWitnessed()
 	}

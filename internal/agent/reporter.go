@@ -54,6 +54,10 @@ func newReporter(c Config, parts []wiredPart, b *balancer, membership *membershi
 	}
 }
 
+// setProved notes whether each address was tried, to the plane that there is. It reports whether
+// that has changed.
+func (r *reporter) setProved(proved bool) (changed bool) { return r.proved.Swap(proved) != proved }
+
 // run reports over a connection until ctx is done.
 func (r *reporter) run(ctx context.Context, conn grpc.ClientConnInterface) {
 	for ctx.Err() == nil {

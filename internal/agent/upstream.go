@@ -58,6 +58,7 @@ type upstream struct {
 	counters *counters
 	// presence is told when the plane comes and when it goes.
 	presence func(there bool)
+	proved   event         // the machine's addresses have been tried, to the plane that there is
 	member   chan struct{} // closed once there is an identity or a state to serve
 	said     string        // why joining again failed; of run alone
 
@@ -267,7 +268,7 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 			silent()
 			u.joiner.tries.answered()
 			u.found(address)
-			u.report.proved.Store(false) // not to this plane
+			u.report.setProved(false) // not to this plane
 			side.Go(func() { u.report.run(ctx, conn) })
 			side.Go(func() { u.renewals(ctx, conn) })
 			side.Go(func() { u.prover(conn, address).run(ctx) })
@@ -311,8 +312,8 @@ func (u *upstream) prover(conn grpc.ClientConnInterface, address string) *prover
 			return u.dial(u.membership.current(), to, dialFrom(from))
 		},
 		tried: func() {
-			if !u.report.proved.Swap(true) {
-				u.report.changed.raise()
+			if u.report.setProved(true) {
+				u.proved.raise()
 			}
 		},
 	}
