@@ -29,7 +29,7 @@
 //	authorityfile, access,         machines that join and connect: tokens and pods identify machines,
 //	rotation, trust, machines,     authorities that replace each other decide which certificates are
 //	tokens, authority, keys        valid
-//	lease, owner, pods,            the election, and the rest
+//	lease, owner, pods, inputs,    the election, and the rest
 //	signal
 //
 // The pure parts are packages of their own: placement (the listeners of each machine), catalog (the

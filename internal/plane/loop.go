@@ -120,24 +120,25 @@ func newLoop(p *Plane) *loop {
 // run serves every input in turn until ctx is done. Changes come first, machines before statuses, and
 // consoles last.
 func (l *loop) run(ctx context.Context) {
-	p, batches := l.plane, l.batches(ctx)
+	batches := l.batches(ctx)
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	defer func() {
-		p.serving.Store(0)
+		l.plane.serving.Store(0)
 		l.forbidWrites()
 	}()
-	always := make(chan struct{})
-	close(always)
 	served := time.Now() // when the other inputs had their turn; setting the clock does not matter
-	for {
+	for ctx.Err() == nil {
 		select {
 		case b := <-batches: // before everything else that waits, for a while
 			l.change(ctx, b)
 			if time.Since(served) < receiveTime {
 				continue
 			}
-			l.serveOthers(ctx, ticker.C)
+			clear(l.peeked)
+			for _, in := range l.otherInputs(ctx, ticker.C) {
+				in.poll()
+			}
 		default:
 		}
 		served = time.Now()
@@ -146,31 +147,30 @@ func (l *loop) run(ctx context.Context) {
 		l.publishStale()
 		l.tellLeaving()
 		clear(l.peeked) // it may be long until something comes
-		var due chan struct{}
-		if len(l.due) > 0 {
-			due = always
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case b := <-batches:
-			l.change(ctx, b)
-		case <-due:
-			l.judge()
-		case <-p.signals.term:
-			l.followTerm(ctx)
-		case <-p.touched.some:
-			l.receiveReports(p.touched.receive())
-		case <-p.stapled.some:
-			l.publishStapled()
-		case <-p.signals.turn:
-		case f := <-p.calls:
-			f(l)
-		case f := <-l.questions():
-			l.answer(f)
-		case <-ticker.C:
-			l.beat()
-		}
+		serveNext(append(l.otherInputs(ctx, ticker.C),
+			from(batches, func(b snapshot.Batch) { l.change(ctx, b) }),
+			from(ctx.Done(), func(struct{}) {}),
+		)...)
+	}
+}
+
+// otherInputs are the inputs of run beside the changes. While somebody writes without a pause, each has one turn now
+// and then, in this order.
+func (l *loop) otherInputs(ctx context.Context, tick <-chan time.Time) []input {
+	p := l.plane
+	var due <-chan struct{}
+	if len(l.due) > 0 {
+		due = always
+	}
+	return []input{
+		from(due, func(struct{}) { l.judge() }),
+		from(p.signals.term, func(struct{}) { l.followTerm(ctx) }),
+		from(p.touched.some, func(struct{}) { l.receiveReports(p.touched.receive()) }),
+		from(p.stapled.some, func(struct{}) { l.publishStapled() }),
+		from(p.signals.turn, func(struct{}) {}), // the turn follows
+		from(p.calls, func(f func(*loop)) { f(l) }),
+		from(l.questions(), l.answer),
+		from(tick, func(time.Time) { l.beat() }),
 	}
 }
 
@@ -223,41 +223,6 @@ func (l *loop) answer(f func(*loop)) {
 	rest := l.answering.answer(func() { f(l) })
 	l.plane.metrics.answer.Observe((rest / (answerShare - 1)).Seconds())
 	time.AfterFunc(rest, func() { signal(l.plane.signals.turn) }) // to look for questions again
-}
-
-// serveOthers gives each input of run beside the changes one turn, if it has something: an input
-// that is missing here starves while somebody writes.
-func (l *loop) serveOthers(ctx context.Context, tick <-chan time.Time) {
-	p := l.plane
-	clear(l.peeked)
-	if len(l.due) > 0 {
-		l.judge()
-	}
-	if received(p.signals.term) {
-		l.followTerm(ctx)
-	}
-	if received(p.touched.some) {
-		l.receiveReports(p.touched.receive())
-	}
-	if received(p.stapled.some) {
-		l.publishStapled()
-	}
-	received(p.signals.turn) // the turn follows
-	select {
-	case f := <-p.calls:
-		f(l)
-	default:
-	}
-	select {
-	case f := <-l.questions():
-		l.answer(f)
-	default:
-	}
-	select {
-	case <-tick:
-		l.beat()
-	default:
-	}
 }
 
 // beat looks at what time alone changes.

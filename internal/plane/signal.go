@@ -12,16 +12,6 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// received takes a signal that waits.
-func received(signal <-chan struct{}) bool {
-	select {
-	case <-signal:
-		return true
-	default:
-		return false
-	}
-}
-
 // changed are keys that changed since the loop last received them.
 type changed[K comparable] struct {
 	some chan struct{} // gets a token with each key
