@@ -53,15 +53,14 @@ func (l *loop) flowWorld(r explain.FlowRequest) explain.FlowWorld {
 			w.VIP = &v
 		}
 	}
-	for other, e := range l.frontends.entries {
-		w.FromVIP = w.FromVIP || other.VIP == r.Client.Addr() && e.frontend != nil
-		if other.VIP == k.VIP && other != k && e.frontend != nil {
+	for other := range l.frontends.all() {
+		w.FromVIP = w.FromVIP || other.VIP == r.Client.Addr()
+		if other.VIP == k.VIP && other != k {
 			w.Others = append(w.Others, other)
 		}
 	}
-	slices.SortFunc(w.Others, model.FrontendKey.Compare)
-	e := l.frontends.entries[k]
-	if e == nil || e.frontend == nil {
+	e := l.frontends.find(k)
+	if e == nil {
 		return w
 	}
 	w.Balanced = &model.Balanced{Frontend: e.frontend, Backends: e.backends}

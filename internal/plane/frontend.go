@@ -17,12 +17,10 @@ import (
 
 // balance adds to an update what follows from everything that is stale.
 func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
-	f := l.frontends
 	var errs []error
-	for key := range f.stale {
-		delete(f.stale, key)
-		if err := l.balanceOne(key, update, rev); err != nil {
-			errs = append(errs, err)
+	for key, e := range l.frontends.receiveStale() {
+		if e != nil {
+			errs = append(errs, l.balanceOne(key, e, update, rev))
 		}
 		maps.Copy(l.due, l.tracker.Needing(key))
 	}
@@ -43,10 +41,7 @@ func (l *loop) balance(update *southbound.Update, rev delta.Revision) {
 func (l *loop) tellNodes(update *southbound.Update, rev delta.Revision) {
 	f := l.frontends
 	if err := f.neighbours.tell(update, func(name string) *agentv1.Node {
-		n := model.Node{Name: name}
-		if f.nodes[name] != nil {
-			n = *f.nodes[name]
-		}
+		n := f.node(name)
 		n.Decaps = l.decaps(name)
 		return wire.Node(n)
 	}, func(name string) { l.moved(name, rev) }); err != nil {
@@ -55,22 +50,16 @@ func (l *loop) tellNodes(update *southbound.Update, rev delta.Revision) {
 }
 
 // balanceOne brings one frontend up to date.
-func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev delta.Revision) error {
+func (l *loop) balanceOne(key model.FrontendKey, e *frontendEntry, update *southbound.Update, rev delta.Revision) error {
 	f := l.frontends
-	e := f.entries[key]
-	if e == nil {
-		return nil
-	}
 	l.noteNewcomers(key, e, rev)
 	before := *e
 	var backends []model.FrontendBackend
-	delete(f.timers, key)
+	var next time.Time
 	if e.frontend != nil {
-		var next time.Time
-		if backends, e.history, next = balance.Backends(l.balanceInput(e)); !next.IsZero() {
-			f.timers[key] = next
-		}
+		backends, e.history, next = balance.Backends(l.balanceInput(e))
 	}
+	f.setTimer(key, next)
 	name := wire.FrontendName(key)
 	changed := e.renewed
 	if e.renewed && e.frontend != nil {
@@ -120,8 +109,7 @@ func (l *loop) balanceOne(key model.FrontendKey, update *southbound.Update, rev 
 	}
 	if e.frontend == nil {
 		l.checkFrontend(key, nil)
-		f.house(key, before.backends, nil)
-		delete(f.entries, key)
+		f.remove(key, before.backends)
 	}
 	return nil
 }

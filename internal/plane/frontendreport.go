@@ -34,10 +34,8 @@ const (
 // frontendStatuses are the frontends for people, sorted.
 func (l *loop) frontendStatuses() []model.FrontendStatus {
 	out := []model.FrontendStatus{}
-	for _, key := range slices.SortedFunc(maps.Keys(l.frontends.entries), model.FrontendKey.Compare) {
-		if e := l.frontends.entries[key]; e.frontend != nil {
-			out = append(out, l.frontendStatus(e))
-		}
+	for _, e := range l.frontends.all() {
+		out = append(out, l.frontendStatus(e))
 	}
 	return out
 }
@@ -93,7 +91,7 @@ func (l *loop) frontendStatus(e *frontendEntry) model.FrontendStatus {
 // panics says how many unhealthy backends take new flows because too few are healthy, and
 // of how many.
 func (e *frontendEntry) panics() (ill, of int) {
-	if e.frontend == nil || e.frontend.Panic == 0 {
+	if e.frontend.Panic == 0 {
 		return 0, 0
 	}
 	for _, b := range e.backends {
@@ -130,7 +128,7 @@ func frontendProblem(f model.FrontendStatus, backends []model.FrontendBackend) (
 func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Problem {
 	var problems []model.Problem
 	for _, f := range frontends {
-		if p, is := frontendProblem(f, l.frontends.entries[f.FrontendKey].backends); is {
+		if p, is := frontendProblem(f, l.frontends.find(f.FrontendKey).backends); is {
 			problems = append(problems, p)
 		}
 	}
@@ -150,7 +148,7 @@ func (l *loop) countFrontends() {
 	states := map[string]float64{shownBalanced: 0, shownPending: 0, shownRefused: 0, shownIdle: 0}
 	backends := map[string]float64{"available": 0, "unavailable": 0}
 	panicking := 0
-	for _, e := range l.frontends.entries {
+	for _, e := range l.frontends.all() {
 		if ill, _ := e.panics(); ill > 0 {
 			panicking++
 		}
@@ -215,10 +213,7 @@ func named(f *model.Frontend, of string) bool {
 // frontendNames are what a frontend may be named by, each once.
 func (l *loop) frontendNames() []string {
 	names := map[string]bool{}
-	for key, e := range l.frontends.entries {
-		if e.frontend == nil {
-			continue
-		}
+	for key, e := range l.frontends.all() {
 		names[key.String()], names[key.VIP.String()] = true, true
 		if o := e.frontend.Owner; o.Name != "" {
 			names[o.Namespace+"/"+o.Name] = true
@@ -264,9 +259,8 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 			}
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(l.frontends.entries), model.FrontendKey.Compare) {
-		e := l.frontends.entries[key]
-		if e.frontend == nil || !named(e.frontend, of) {
+	for key, e := range l.frontends.all() {
+		if !named(e.frontend, of) {
 			continue
 		}
 		matched = true

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -95,6 +96,71 @@ func (f *frontends) note(ch translate.Changes) {
 	}
 }
 
+// find returns a frontend; nil where there is none, or it is about to go.
+func (f *frontends) find(key model.FrontendKey) *frontendEntry {
+	if e := f.entries[key]; e != nil && e.frontend != nil {
+		return e
+	}
+	return nil
+}
+
+// all are the frontends, sorted, without those that are about to go.
+func (f *frontends) all() iter.Seq2[model.FrontendKey, *frontendEntry] {
+	return func(yield func(model.FrontendKey, *frontendEntry) bool) {
+		for _, key := range slices.SortedFunc(maps.Keys(f.entries), model.FrontendKey.Compare) {
+			if e := f.find(key); e != nil && !yield(key, e) {
+				return
+			}
+		}
+	}
+}
+
+// at are the machines that have a frontend as published, sorted. They still have one that is about to go.
+func (f *frontends) at(key model.FrontendKey) []string {
+	if e := f.entries[key]; e != nil {
+		return e.at
+	}
+	return nil
+}
+
+// proxied are the frontends that have a machine's proxy as a backend.
+func (f *frontends) proxied(machine string) iter.Seq[model.FrontendKey] {
+	return maps.Keys(f.byProxy[machine])
+}
+
+// node is a machine's node as translated.
+func (f *frontends) node(name string) model.Node {
+	if n := f.nodes[name]; n != nil {
+		return *n
+	}
+	return model.Node{Name: name}
+}
+
+// receiveStale returns the frontends that are to be balanced, also those that are about to go; nil: it is gone
+// already. Each is stale until it is its turn.
+func (f *frontends) receiveStale() iter.Seq2[model.FrontendKey, *frontendEntry] {
+	return func(yield func(model.FrontendKey, *frontendEntry) bool) {
+		for key := range f.stale {
+			if delete(f.stale, key); !yield(key, f.entries[key]) {
+				return
+			}
+		}
+	}
+}
+
+// setTimer says when something of a frontend ends; zero: nothing does.
+func (f *frontends) setTimer(key model.FrontendKey, at time.Time) {
+	if delete(f.timers, key); !at.IsZero() {
+		f.timers[key] = at
+	}
+}
+
+// remove removes a frontend that had these backends.
+func (f *frontends) remove(key model.FrontendKey, backends []model.FrontendBackend) {
+	f.house(key, backends, nil)
+	delete(f.entries, key)
+}
+
 func (f *frontends) mark(keys map[model.FrontendKey]bool) { maps.Copy(f.stale, keys) }
 
 func (f *frontends) markOne(key model.FrontendKey) { f.stale[key] = true }
@@ -163,13 +229,8 @@ func (f *frontends) passed() map[placement.ListenerAt]bool {
 // byVIP are the frontends that are published, sorted.
 func (f *frontends) byVIP() map[netip.Addr][]model.FrontendKey {
 	out := map[netip.Addr][]model.FrontendKey{}
-	for key, e := range f.entries {
-		if e.frontend != nil {
-			out[key.VIP] = append(out[key.VIP], key)
-		}
-	}
-	for _, keys := range out {
-		slices.SortFunc(keys, model.FrontendKey.Compare)
+	for key := range f.all() {
+		out[key.VIP] = append(out[key.VIP], key)
 	}
 	return out
 }

@@ -62,8 +62,8 @@ func (l *loop) balanced(keys []model.FrontendKey) progress.Result {
 	machines := map[string]frontendState{}
 	why := map[string]string{}
 	for _, key := range keys {
-		e := l.frontends.entries[key]
-		if e == nil || e.frontend == nil {
+		e := l.frontends.find(key)
+		if e == nil {
 			continue
 		}
 		for _, m := range e.frontend.Machines {
@@ -119,7 +119,7 @@ func (l *loop) balanced(keys []model.FrontendKey) progress.Result {
 // idle names the frontends of which nothing takes new flows.
 func (l *loop) idle(keys []model.FrontendKey) (idle []model.FrontendKey) {
 	for _, key := range keys {
-		if e := l.frontends.entries[key]; e != nil && e.frontend != nil && l.available(e) == 0 {
+		if e := l.frontends.find(key); e != nil && l.available(e) == 0 {
 			idle = append(idle, key)
 		}
 	}
@@ -159,7 +159,7 @@ func (l *loop) idleText(idle []model.FrontendKey) string {
 	}
 	var none, local, parts []string
 	for _, key := range idle {
-		if l.frontends.entries[key].frontend.LocalOnly {
+		if l.frontends.find(key).frontend.LocalOnly {
 			local = append(local, key.String())
 		} else {
 			none = append(none, key.String())
@@ -183,7 +183,7 @@ func (l *loop) failing(keys ...model.FrontendKey) string {
 	found := map[string]int{}
 	ill, of := 0, 0
 	for _, key := range keys {
-		e := l.frontends.entries[key]
+		e := l.frontends.find(key)
 		if e == nil {
 			continue
 		}

@@ -107,7 +107,7 @@ func (l *loop) keepVIPs(ch *translate.Changes, was map[string]*model.Machine) {
 	l.disinherit(ch, was)
 	given, keepers := map[netip.Addr]*model.VIP{}, vipsOf{}
 	for k, v := range ch.VIPs {
-		switch stands := l.network.vips[k]; {
+		switch stands := l.network.vip(k); {
 		case v != nil:
 			given[k.Address] = v
 			if h.keeps(k) {
@@ -178,7 +178,7 @@ func (l *loop) disinherit(ch *translate.Changes, was map[string]*model.Machine) 
 
 // staysOwned says that an address has the owner and the pool that it had.
 func (l *loop) staysOwned(vip netip.Addr, ch *translate.Changes) bool {
-	before := l.network.assignments[vip]
+	before := l.network.assignment(vip)
 	a, changes := ch.Assignments[vip]
 	return !changes || a != nil && before != nil && a.Owner == before.Owner && a.Pool == before.Pool
 }
@@ -198,8 +198,8 @@ func (l *loop) told(name string, was *model.Machine, m model.Machine, ch *transl
 		delete(h.cordons, name)
 	case h.cordons[name] == nil && was != nil && !was.Cordoned:
 		var last []model.VIPKey
-		for k, v := range l.network.vips {
-			if k.Machine == name && l.isLast(k, v, ch, forHeard) {
+		for k, v := range l.network.vipsAt(name) {
+			if l.isLast(k, v, ch, forHeard) {
 				last = append(last, k)
 			}
 		}
@@ -224,7 +224,7 @@ func (l *loop) heirsOf(k model.VIPKey, v *model.VIP, ch *translate.Changes, wait
 	if !l.holds(k) {
 		return nil
 	}
-	assignment := l.network.assignments[k.Address]
+	assignment := l.network.assignment(k.Address)
 	if ch != nil {
 		if a, changes := ch.Assignments[k.Address]; changes {
 			assignment = a
@@ -259,8 +259,8 @@ func (l *loop) canServe(machine string, v *model.VIP, wait heirs) bool {
 		return true
 	}
 	return slices.ContainsFunc(v.Frontends, func(key model.FrontendKey) bool {
-		e := l.frontends.entries[key]
-		if e == nil || e.frontend == nil {
+		e := l.frontends.find(key)
+		if e == nil {
 			return len(v.Listeners) == 0 // it is not known yet
 		}
 		return e.frontend.Listener == "" && (!e.frontend.LocalOnly || wait == forAll || e.hasBackendAt(machine))
@@ -297,7 +297,7 @@ func (l *loop) releaseVIPs(update *southbound.Update) {
 		over := false
 		for m, d := range kept.machines {
 			k := model.VIPKey{Machine: m, Address: address}
-			heirs := l.heirsOf(k, l.network.vips[k], nil, forAll)
+			heirs := l.heirsOf(k, l.network.vip(k), nil, forAll)
 			if !l.isOver(d, heirs) {
 				continue
 			}
@@ -320,7 +320,7 @@ func (l *loop) releaseVIPs(update *southbound.Update) {
 		var heirs []string
 		var last []model.VIPKey
 		for _, k := range c.vips {
-			of := slices.DeleteFunc(l.heirsOf(k, l.network.vips[k], nil, forKnown), func(m string) bool {
+			of := slices.DeleteFunc(l.heirsOf(k, l.network.vip(k), nil, forKnown), func(m string) bool {
 				_, _, lost := l.hearing(m, l.peek(m))
 				return lost && !slices.Contains(c.heirs, m) // before it was waited for
 			})

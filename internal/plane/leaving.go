@@ -72,19 +72,19 @@ func (l *loop) tellLeaving() {
 // unsought says that no kernel of another machine sends new flows to a machine's proxy.
 func (l *loop) unsought(name string) bool {
 	f := l.frontends
-	for key := range f.byProxy[name] {
+	for key := range f.proxied(name) {
 		if l.leaving.isWeightless(name, key) {
 			continue
 		}
-		for _, b := range f.entries[key].backends {
+		for _, b := range f.find(key).backends {
 			if b.Machine == name {
 				return false
 			}
 		}
 	}
 	for key, rev := range l.leaving.weightless[name] {
-		e := f.entries[key]
-		if e == nil || e.frontend == nil {
+		e := f.find(key)
+		if e == nil {
 			continue
 		}
 		for _, m := range e.frontend.Machines {

@@ -3,6 +3,7 @@ package plane
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -63,6 +64,45 @@ func (n *network) apply(ch translate.Changes, update *southbound.Update) error {
 // hasPeer says that a machine has a peer.
 func (n *network) hasPeer(machine, peer string) bool {
 	return n.peers[model.PeerKey{Machine: machine, Peer: peer}] != nil
+}
+
+// peersAt are the peers of a machine.
+func (n *network) peersAt(machine string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for k := range n.peers {
+			if k.Machine == machine && !yield(k.Peer) {
+				return
+			}
+		}
+	}
+}
+
+// vip is a VIP of a machine; nil where the machine does not have it.
+func (n *network) vip(k model.VIPKey) *model.VIP { return n.vips[k] }
+
+// vipsAt are the VIPs of a machine.
+func (n *network) vipsAt(machine string) iter.Seq2[model.VIPKey, *model.VIP] {
+	return func(yield func(model.VIPKey, *model.VIP) bool) {
+		for k, v := range n.vips {
+			if k.Machine == machine && !yield(k, v) {
+				return
+			}
+		}
+	}
+}
+
+// assignment is that of a VIP; nil: it has none.
+func (n *network) assignment(vip netip.Addr) *model.Assignment { return n.assignments[vip] }
+
+// assigned are the VIPs that are assigned, sorted.
+func (n *network) assigned() iter.Seq2[netip.Addr, *model.Assignment] {
+	return func(yield func(netip.Addr, *model.Assignment) bool) {
+		for _, vip := range slices.SortedFunc(maps.Keys(n.assignments), netip.Addr.Compare) {
+			if !yield(vip, n.assignments[vip]) {
+				return
+			}
+		}
+	}
 }
 
 // isStale says that some VIP is not published as it is.

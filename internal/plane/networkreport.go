@@ -2,7 +2,6 @@ package plane
 
 import (
 	"cmp"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -22,8 +21,8 @@ func (l *loop) vipStatuses() []model.VIPStatus {
 	}
 	frontends := l.frontends.byVIP()
 	statuses := []model.VIPStatus{}
-	for _, address := range slices.SortedFunc(maps.Keys(l.network.assignments), netip.Addr.Compare) {
-		s := model.VIPStatus{Assignment: *l.network.assignments[address], Frontends: frontends[address], At: []model.VIPAt{}}
+	for address, a := range l.network.assigned() {
+		s := model.VIPStatus{Assignment: *a, Frontends: frontends[address], At: []model.VIPAt{}}
 		announced := 0
 		var why []string
 		hasty := l.newcomers.hasty(address)

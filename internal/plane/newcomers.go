@@ -114,11 +114,7 @@ func (c *newcomers) renew(key model.FrontendKey, rev delta.Revision) {
 // movesFollowed times.
 func (l *loop) moved(name string, rev delta.Revision) {
 	for key, list := range l.newcomers.at {
-		e := l.frontends.entries[key]
-		if e == nil {
-			continue
-		}
-		if _, concerns := slices.BinarySearch(e.at, name); !concerns {
+		if _, concerns := slices.BinarySearch(l.frontends.at(key), name); !concerns {
 			continue
 		}
 		for _, n := range list {
@@ -170,7 +166,7 @@ func (l *loop) admitNewcomers() {
 	}
 	for k, missed := range c.missed {
 		maps.DeleteFunc(missed, func(name string, rev delta.Revision) bool { return !l.holdsUp(name, rev) })
-		if len(missed) == 0 || l.network.vips[k] == nil {
+		if len(missed) == 0 || l.network.vip(k) == nil {
 			delete(c.missed, k)
 		}
 	}
@@ -190,7 +186,7 @@ func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.T
 		l.frontends.markOne(key)
 	}
 	var awaited []string
-	for _, m := range l.frontends.entries[key].at {
+	for _, m := range l.frontends.at(key) {
 		other := c.at[key][m]
 		switch {
 		case m == name:

@@ -149,9 +149,7 @@ func (l *loop) offerMachine(name string) {
 
 // offerPeers has the peers of a machine judged again.
 func (l *loop) offerPeers(machine string) {
-	for k := range l.network.peers {
-		if k.Machine == machine {
-			l.due[model.Object{Kind: string(snapshot.KindBGPPeer), Name: k.Peer}] = true
-		}
+	for peer := range l.network.peersAt(machine) {
+		l.due[model.Object{Kind: string(snapshot.KindBGPPeer), Name: peer}] = true
 	}
 }
