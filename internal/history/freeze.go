@@ -95,18 +95,32 @@ func (h *History) pins(groups map[model.GroupID]*model.BackendGroup) translate.P
 	return p
 }
 
+// Thawed is what a Freeze held back: routing, and the certificates and authorities that are gone.
+type Thawed struct {
+	Routing
+	certificates map[model.CertificateID]*model.Certificate
+	authorities  map[model.AuthorityID]*model.Authority
+}
+
+// Under adds what was held back to changes, which go first.
+func (t Thawed) Under(ch *translate.Changes) {
+	maps.Copy(t.certificates, ch.Certificates)
+	maps.Copy(t.authorities, ch.Authorities)
+	ch.Certificates, ch.Authorities = t.certificates, t.authorities
+	t.Routing.Under(ch)
+}
+
 // Thaw lets everything through that was held back.
-func (h *History) Thaw() (Routing, translate.Changes) {
-	out := Routing{
+func (h *History) Thaw() Thawed {
+	out := Thawed{certificates: absent[model.CertificateID, model.Certificate](h.goneCertificates), authorities: absent[model.AuthorityID, model.Authority](h.goneAuthorities)}
+	out.Routing = Routing{
 		listeners: values(h.wanted.listeners, h.held.listeners), hosts: values(h.wanted.hosts, h.held.hosts),
 		tls: values(h.wanted.tls, h.held.tls), views: values(h.wanted.views, h.held.views),
 	}
-	var gone translate.Changes
-	gone.Certificates, gone.Authorities = absent[model.CertificateID, model.Certificate](h.goneCertificates), absent[model.AuthorityID, model.Authority](h.goneAuthorities)
 	clear(h.goneCertificates)
 	clear(h.goneAuthorities)
 	h.held, h.frozen, h.names = newRouting(), nil, nil
-	return out, gone
+	return out
 }
 
 // Holds says whether a change of one of these hosts or listeners is held back.

@@ -145,7 +145,7 @@ func TestHistoryHoldsTheStateOfItsTime(t *testing.T) {
 					}
 				}
 			case asOf >= 0:
-				out, _ := h.Thaw()
+				out := h.Thaw()
 				replace(machines, out.hosts)
 				asOf = -1
 			}
@@ -307,7 +307,7 @@ func TestViewsOfAFreeze(t *testing.T) {
 	expect("frozen", map[model.ViewID]string{"pool:a": "[http-80 https-443]", "pool:b": "[http-80 http-81]", "pool:c": "[http-80]"})
 	change(views{"pool:a": view("pool:a", "http-82"), "pool:c": nil})
 	expect("frozen yet", map[model.ViewID]string{"pool:a": "[http-80 http-82 https-443]", "pool:b": "[http-80 http-81]"})
-	thawed, _ := h.Thaw()
+	thawed := h.Thaw()
 	publish(thawed.views)
 	expect("thawed", map[model.ViewID]string{"pool:a": "[http-82]", "pool:b": "[http-80 http-81]"})
 }
@@ -386,5 +386,40 @@ func TestHistoryHasNoSecrets(t *testing.T) {
 		reflect.TypeFor[model.Listener](), reflect.TypeFor[model.VirtualHost](), reflect.TypeFor[model.TLSHost](), reflect.TypeFor[model.View](), reflect.TypeFor[model.BackendGroup](),
 	} {
 		look(of, of.String())
+	}
+}
+
+// TestThawDeletesWhatIsGone holds that certificates which were deleted during a Freeze go when it ends, also where the
+// translation has nothing to say then, and that what it says goes first.
+func TestThawDeletesWhatIsGone(t *testing.T) {
+	now := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	for _, again := range []bool{false, true} {
+		h := newTestHistory(nil, now)
+		h.Apply(translate.Changes{
+			Certificates: map[model.CertificateID]*model.Certificate{"team/tls": {}},
+			Authorities:  map[model.AuthorityID]*model.Authority{"team/ca": {}},
+		}, now, delta.Revision{})
+		if _, _, err := h.Freeze(Freeze{AsOf: now, Since: now}); err != nil {
+			t.Fatal(err)
+		}
+		held := h.Apply(translate.Changes{
+			Certificates: map[model.CertificateID]*model.Certificate{"team/tls": nil},
+			Authorities:  map[model.AuthorityID]*model.Authority{"team/ca": nil},
+		}, now, delta.Revision{})
+		if len(held.Certificates)+len(held.Authorities) > 0 {
+			t.Fatalf("a Freeze lets through %v and %v", held.Certificates, held.Authorities)
+		}
+		var ch translate.Changes
+		if again {
+			ch.Certificates = map[model.CertificateID]*model.Certificate{"team/tls": {}}
+		}
+		h.Thaw().Under(&ch)
+		certificate, said := ch.Certificates["team/tls"]
+		if !said || (certificate != nil) != again {
+			t.Errorf("created again: %v: certificates %v", again, ch.Certificates)
+		}
+		if authority, said := ch.Authorities["team/ca"]; !said || authority != nil {
+			t.Errorf("authorities %v", ch.Authorities)
+		}
 	}
 }

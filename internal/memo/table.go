@@ -143,7 +143,8 @@ func (t *Table[K, V]) Watch() *Table[K, V] {
 	return t
 }
 
-// Changes returns the values that came or changed since it was last called, and zero values for those that went.
+// Changes returns the values that came or changed since it was last called, and zero values for those that went; nil
+// where there are none.
 func (t *Table[K, V]) Changes() map[K]V {
 	if len(t.changes) == 0 {
 		return nil

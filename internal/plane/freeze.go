@@ -68,22 +68,12 @@ func (l *loop) freeze(f history.Freeze) {
 
 func (l *loop) thaw() {
 	old := *l.history.Frozen()
-	freed, gone := l.history.Thaw()
+	freed := l.history.Thaw()
 	l.unpin()
 	l.unpin = nil
 	ch := l.translator.Apply(l.snapshot, nil)
 	ch = l.history.Apply(ch, l.plane.config.Now(), l.rev)
 	freed.Under(&ch)
-	for id := range gone.Certificates {
-		if _, known := ch.Certificates[id]; !known {
-			ch.Certificates[id] = nil
-		}
-	}
-	for id := range gone.Authorities {
-		if _, known := ch.Authorities[id]; !known {
-			ch.Authorities[id] = nil
-		}
-	}
 	l.plane.config.Log.Warn("routing is frozen no more", "changes_let_through", freed.Size(), "frozen_for", l.plane.config.Now().Sub(old.Since).Round(time.Second))
 	l.publish(ch)
 	if old.Lost {

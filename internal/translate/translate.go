@@ -28,8 +28,8 @@ import (
 	"fairlead.dev/internal/translate/vip"
 )
 
-// Changes is what one Apply changed. A nil value says that the entry is gone. The
-// values are shared with the Translator and must not be changed.
+// Changes is what one Apply changed. A nil value says that the entry is gone. A map may
+// be nil. The values are shared with the Translator and must not be changed.
 type Changes struct {
 	Listeners    map[model.ListenerID]*model.Listener
 	VirtualHosts map[model.HostKey]*model.VirtualHost
