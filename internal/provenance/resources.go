@@ -245,9 +245,9 @@ func (k Resources) setBy(id model.SetID) []explain.Source {
 // namedBy are the resources that name a host, served or not.
 func (k Resources) namedBy(host string) []model.Object {
 	var objects []model.Object
-	for r := range translate.GatewayRoutes(k.Snapshot) {
+	for key, r := range k.Snapshot.GatewayRoutes() {
 		if slices.ContainsFunc(r.Hostnames, func(h gatewayv1.Hostname) bool { return names(string(h), host) }) {
-			objects = append(objects, r.Object)
+			objects = append(objects, model.Object{Kind: string(key.Kind), Namespace: key.Name.Namespace, Name: key.Name.Name})
 		}
 	}
 	// Gateways and ListenerSets that name it, for whose certificate a client may wait.

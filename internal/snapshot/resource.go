@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -86,7 +87,7 @@ type Resource struct {
 
 	trim      func(o Object, passwords string) Object
 	refs      func(Object) *[]TargetRef
-	parents   func(Object) *gatewayv1.RouteStatus
+	route     func(Object) *GatewayRoute
 	ancestors func(Object) *gatewayv1.PolicyStatus
 	objects   access
 }
@@ -175,7 +176,9 @@ var resources = []Resource{
 	{
 		Kind: KindGRPCRoute, GroupVersionResource: gateway.WithResource("grpcroutes"), Status: StatusTranslated, Route: true,
 		objects: in[gatewayv1.GRPCRoute, gatewayv1.GRPCRouteList](func(s *Snapshot) *map[Name]*gatewayv1.GRPCRoute { return &s.GRPCRoutes }),
-		parents: field(func(o *gatewayv1.GRPCRoute) *gatewayv1.RouteStatus { return &o.Status.RouteStatus }),
+		route: field(func(o *gatewayv1.GRPCRoute) *GatewayRoute {
+			return &GatewayRoute{o.Spec.Hostnames, o.Spec.ParentRefs, &o.Status.RouteStatus}
+		}),
 	},
 	{
 		Kind: KindGateway, GroupVersionResource: gateway.WithResource("gateways"), SameVersions: []string{"v1beta1"}, Status: StatusTranslated,
@@ -188,7 +191,9 @@ var resources = []Resource{
 	{
 		Kind: KindHTTPRoute, GroupVersionResource: gateway.WithResource("httproutes"), SameVersions: []string{"v1beta1"}, Status: StatusTranslated, Route: true,
 		objects: in[gatewayv1.HTTPRoute, gatewayv1.HTTPRouteList](func(s *Snapshot) *map[Name]*gatewayv1.HTTPRoute { return &s.HTTPRoutes }),
-		parents: field(func(o *gatewayv1.HTTPRoute) *gatewayv1.RouteStatus { return &o.Status.RouteStatus }),
+		route: field(func(o *gatewayv1.HTTPRoute) *GatewayRoute {
+			return &GatewayRoute{o.Spec.Hostnames, o.Spec.ParentRefs, &o.Status.RouteStatus}
+		}),
 	},
 	{
 		Kind: KindIngressRoute, GroupVersionResource: contourv1beta1.GroupVersion.WithResource("ingressroutes"), Lenient: true, Status: StatusTranslated, Route: true,
@@ -241,7 +246,9 @@ var resources = []Resource{
 	{
 		Kind: KindTCPRoute, GroupVersionResource: gateway.WithResource("tcproutes"), Status: StatusTranslated, Route: true,
 		objects: in[gatewayv1.TCPRoute, gatewayv1.TCPRouteList](func(s *Snapshot) *map[Name]*gatewayv1.TCPRoute { return &s.TCPRoutes }),
-		parents: field(func(o *gatewayv1.TCPRoute) *gatewayv1.RouteStatus { return &o.Status.RouteStatus }),
+		route: field(func(o *gatewayv1.TCPRoute) *GatewayRoute {
+			return &GatewayRoute{nil, o.Spec.ParentRefs, &o.Status.RouteStatus}
+		}),
 	},
 	{
 		Kind: KindTLSCertificateDelegation, GroupVersionResource: contourv1beta1.GroupVersion.WithResource("tlscertificatedelegations"), Lenient: true,
@@ -252,12 +259,16 @@ var resources = []Resource{
 	{
 		Kind: KindTLSRoute, GroupVersionResource: gateway.WithResource("tlsroutes"), Status: StatusTranslated, Route: true,
 		objects: in[gatewayv1.TLSRoute, gatewayv1.TLSRouteList](func(s *Snapshot) *map[Name]*gatewayv1.TLSRoute { return &s.TLSRoutes }),
-		parents: field(func(o *gatewayv1.TLSRoute) *gatewayv1.RouteStatus { return &o.Status.RouteStatus }),
+		route: field(func(o *gatewayv1.TLSRoute) *GatewayRoute {
+			return &GatewayRoute{o.Spec.Hostnames, o.Spec.ParentRefs, &o.Status.RouteStatus}
+		}),
 	},
 	{
 		Kind: KindUDPRoute, GroupVersionResource: gateway.WithResource("udproutes"), Status: StatusTranslated, Route: true,
 		objects: in[gatewayv1.UDPRoute, gatewayv1.UDPRouteList](func(s *Snapshot) *map[Name]*gatewayv1.UDPRoute { return &s.UDPRoutes }),
-		parents: field(func(o *gatewayv1.UDPRoute) *gatewayv1.RouteStatus { return &o.Status.RouteStatus }),
+		route: field(func(o *gatewayv1.UDPRoute) *GatewayRoute {
+			return &GatewayRoute{nil, o.Spec.ParentRefs, &o.Status.RouteStatus}
+		}),
 	},
 }
 
@@ -326,16 +337,40 @@ func (r Resource) Trim(o Object, passwords string) Object {
 	return r.trim(o, passwords)
 }
 
+// GatewayRoute is the part of a route of Gateways that all kinds have.
+type GatewayRoute struct {
+	Hostnames []gatewayv1.Hostname // none in kinds without
+	Parents   []gatewayv1.ParentReference
+	Status    *gatewayv1.RouteStatus
+}
+
 // RouteStatus is the status inside of a route of Gateways; nil: the object is no such route.
 func RouteStatus(o Object) *gatewayv1.RouteStatus {
 	for i := range resources {
-		if parents := resources[i].parents; parents != nil {
-			if status := parents(o); status != nil {
-				return status
+		if route := resources[i].route; route != nil {
+			if r := route(o); r != nil {
+				return r.Status
 			}
 		}
 	}
 	return nil
+}
+
+// GatewayRoutes are the routes of Gateways as they are written, in no order.
+func (s *Snapshot) GatewayRoutes() iter.Seq2[Key, *GatewayRoute] {
+	return func(yield func(Key, *GatewayRoute) bool) {
+		for i := range resources {
+			r := &resources[i]
+			if r.route == nil {
+				continue
+			}
+			for n := range r.objects.names(s) {
+				if !yield(Key{r.Kind, n}, r.route(r.objects.get(s, n))) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // TargetRef names what a policy is attached to.

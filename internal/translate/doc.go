@@ -13,8 +13,8 @@
 // values differ, to those that depend on them. Each is computed at most once per change.
 //
 // Room input sets the objects of the snapshot and the pins of the caller, and tables read nothing else.
-// Pins keep groups, certificates and authorities in use that no resource asks for. Unclaimed and
-// GatewayRoutes, which no table reads, look at a snapshot themselves.
+// Pins keep groups, certificates and authorities in use that no resource asks for. Unclaimed,
+// which no table reads, looks at a snapshot itself.
 //
 // HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a
 // virtual host is made; nothing behind that point knows which kind said what.

@@ -56,11 +56,11 @@ func unclaimedGateways(s *snapshot.Snapshot, controller gatewayv1.GatewayControl
 // none at all. They are in no order.
 func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 	var problems []model.Problem
-	for r := range GatewayRoutes(s) {
+	for k, r := range s.GatewayRoutes() {
 		var missing []string
 		attached := false
-		for i, ref := range r.parents {
-			parent, ours := gateway.ParentOf(ref, r.Object.Namespace)
+		for i, ref := range r.Parents {
+			parent, ours := gateway.ParentOf(ref, k.Name.Namespace)
 			switch {
 			case !ours:
 				attached = true // to something that is not ours to know
@@ -82,7 +82,7 @@ func unclaimedRoutes(s *snapshot.Snapshot) []model.Problem {
 			message = "spec.parentRefs: the route names no Gateway, so it is not served"
 		}
 		problems = append(problems, model.Problem{
-			Severity: model.SeverityWarning, Subject: r.Object.String(), Reason: reasonNoGateway, Message: message,
+			Severity: model.SeverityWarning, Subject: input.Object(k.Kind, k.Name).String(), Reason: reasonNoGateway, Message: message,
 		})
 	}
 	return problems
@@ -112,42 +112,4 @@ func unclaimedServices(s *snapshot.Snapshot) []model.Problem {
 		})
 	}
 	return problems
-}
-
-// GatewayRoute is what a route of any kind says of itself: its hostnames and parents.
-type GatewayRoute struct {
-	Object    model.Object
-	Hostnames []gatewayv1.Hostname
-	parents   []gatewayv1.ParentReference
-}
-
-// GatewayRoutes are the routes of Gateways in a snapshot as they are written, in no order.
-func GatewayRoutes(s *snapshot.Snapshot) func(yield func(GatewayRoute) bool) {
-	return func(yield func(GatewayRoute) bool) {
-		for n, r := range s.HTTPRoutes {
-			if !yield(GatewayRoute{input.Object(snapshot.KindHTTPRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.GRPCRoutes {
-			if !yield(GatewayRoute{input.Object(snapshot.KindGRPCRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.TLSRoutes {
-			if !yield(GatewayRoute{input.Object(snapshot.KindTLSRoute, n), r.Spec.Hostnames, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.TCPRoutes {
-			if !yield(GatewayRoute{input.Object(snapshot.KindTCPRoute, n), nil, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-		for n, r := range s.UDPRoutes {
-			if !yield(GatewayRoute{input.Object(snapshot.KindUDPRoute, n), nil, r.Spec.ParentRefs}) {
-				return
-			}
-		}
-	}
 }
