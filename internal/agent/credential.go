@@ -46,11 +46,11 @@ const tokenForm = "fl1"
 func parseToken(s string) (joinToken, error) {
 	parts := strings.Split(strings.TrimSpace(s), ".")
 	if len(parts) != 4 || parts[0] != tokenForm || parts[1] == "" || parts[2] == "" {
-		return joinToken{}, fmt.Errorf("%w: it does not have the form %s.<id>.<secret>.<pin>: copy it whole, as `fairlead token create` printed it", ErrToken, tokenForm)
+		return joinToken{}, fmt.Errorf("%w: it does not have the form %s.<id>.<secret>.<pin>: copy it whole, as `fairlead token create` printed it", errToken, tokenForm)
 	}
 	pin, err := base64.RawURLEncoding.DecodeString(parts[3])
 	if err != nil || len(pin) != sha256.Size {
-		return joinToken{}, fmt.Errorf("%w: its pin is cut short or changed: copy it whole, as `fairlead token create` printed it", ErrToken)
+		return joinToken{}, fmt.Errorf("%w: its pin is cut short or changed: copy it whole, as `fairlead token create` printed it", errToken)
 	}
 	return joinToken{wire: parts[1] + "." + parts[2], pin: pin}, nil
 }
@@ -87,15 +87,15 @@ type accountToken struct {
 func (a *Account) read() (accountToken, error) {
 	token, err := os.ReadFile(a.TokenFile)
 	if err != nil {
-		return accountToken{}, fmt.Errorf("%w: read the service account's token: %w", ErrNoIdentity, err)
+		return accountToken{}, fmt.Errorf("%w: read the service account's token: %w", errNoIdentity, err)
 	}
 	data, err := os.ReadFile(a.AuthorityFile)
 	if err != nil {
-		return accountToken{}, fmt.Errorf("%w: read the plane's authority: %w", ErrNoIdentity, err)
+		return accountToken{}, fmt.Errorf("%w: read the plane's authority: %w", errNoIdentity, err)
 	}
 	t := accountToken{token: strings.TrimSpace(string(token))}
 	if t.authorities, err = parseCertificates(data); err != nil {
-		return accountToken{}, fmt.Errorf("%w: read the plane's authority %s: %w", ErrNoIdentity, a.AuthorityFile, err)
+		return accountToken{}, fmt.Errorf("%w: read the plane's authority %s: %w", errNoIdentity, a.AuthorityFile, err)
 	}
 	return t, nil
 }
@@ -112,7 +112,7 @@ func (t accountToken) roots([]*x509.Certificate) *x509.CertPool {
 }
 
 func (accountToken) again(name, _ string, err error) string {
-	if errors.Is(err, ErrPin) {
+	if errors.Is(err, errPin) {
 		return "wait: its new authority reaches this pod within two minutes"
 	}
 	return fmt.Sprintf("let the plane accept this pod's service account (--agent-service-account), and give the machine the name of its node (--name, now %s)", name)
@@ -129,7 +129,7 @@ func trusting(c credential, now func() time.Time) *tls.Config {
 			shown := s.PeerCertificates[1:]
 			roots := c.roots(shown)
 			if roots == nil {
-				return ErrPin
+				return errPin
 			}
 			between := x509.NewCertPool()
 			for _, cert := range shown {
@@ -140,7 +140,7 @@ func trusting(c credential, now func() time.Time) *tls.Config {
 				KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 			})
 			if err != nil {
-				return fmt.Errorf("%w: %w", ErrPin, err)
+				return fmt.Errorf("%w: %w", errPin, err)
 			}
 			return nil
 		},
@@ -149,7 +149,7 @@ func trusting(c credential, now func() time.Time) *tls.Config {
 
 // present reads the credential that there is now: the account's, or the token.
 // ErrNoToken says that this machine has neither.
-func (j Joiner) present(ctx context.Context) (credential, error) {
+func (j joiner) present(ctx context.Context) (credential, error) {
 	if j.Account != nil {
 		return j.Account.read()
 	}

@@ -55,12 +55,12 @@ func TestPodDoesNotJoin(t *testing.T) {
 		class   error
 		words   string
 	}{
-		"another node's name": {"node-2", func(*Account) {}, ErrToken, "--agent-service-account"},
-		"unknown token":       {"node-1", func(a *Account) { put(t, a.TokenFile, "stolen") }, ErrToken, "unknown"},
-		"no token yet":        {"node-1", func(a *Account) { a.TokenFile += ".none" }, ErrNoIdentity, "service account's token"},
-		"no authority yet":    {"node-1", func(a *Account) { a.AuthorityFile += ".none" }, ErrNoIdentity, "plane's authority"},
-		"empty authority":     {"node-1", func(a *Account) { put(t, a.AuthorityFile, "") }, ErrNoIdentity, "there is no certificate"},
-		"another's authority": {"node-1", func(a *Account) { put(t, a.AuthorityFile, string(foreign.roots())) }, ErrPin, "within two minutes"},
+		"another node's name": {"node-2", func(*Account) {}, errToken, "--agent-service-account"},
+		"unknown token":       {"node-1", func(a *Account) { put(t, a.TokenFile, "stolen") }, errToken, "unknown"},
+		"no token yet":        {"node-1", func(a *Account) { a.TokenFile += ".none" }, errNoIdentity, "service account's token"},
+		"no authority yet":    {"node-1", func(a *Account) { a.AuthorityFile += ".none" }, errNoIdentity, "plane's authority"},
+		"empty authority":     {"node-1", func(a *Account) { put(t, a.AuthorityFile, "") }, errNoIdentity, "there is no certificate"},
+		"another's authority": {"node-1", func(a *Account) { put(t, a.AuthorityFile, string(foreign.roots())) }, errPin, "within two minutes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := p.joining()
@@ -90,7 +90,7 @@ func TestPodJoinsAgain(t *testing.T) {
 		}
 	}
 	j.Account.TokenFile += ".none"
-	if _, err := j.rejoin("", nil, "node-1")(t.Context()); !errors.Is(err, ErrNoIdentity) {
+	if _, err := j.rejoin("", nil, "node-1")(t.Context()); !errors.Is(err, errNoIdentity) {
 		t.Errorf("without a token: %v", err)
 	}
 }

@@ -26,9 +26,9 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Identity is the machine's key, its certificate and the authorities that it trusts. It
+// identity is the machine's key, its certificate and the authorities that it trusts. It
 // is a value; renewal makes a new one.
-type Identity struct {
+type identity struct {
 	Machine     string
 	Certificate tls.Certificate // with Leaf
 	authorities []*x509.Certificate
@@ -44,7 +44,7 @@ type identityRecord struct {
 }
 
 // loadIdentity reads an identity. fs.ErrNotExist says that there is none.
-func loadIdentity(path string) (*Identity, error) {
+func loadIdentity(path string) (*identity, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read identity: %w", err)
@@ -60,7 +60,7 @@ func loadIdentity(path string) (*Identity, error) {
 	return id, nil
 }
 
-func newIdentity(record identityRecord) (*Identity, error) {
+func newIdentity(record identityRecord) (*identity, error) {
 	certificate, err := tls.X509KeyPair([]byte(record.Chain), []byte(record.Key))
 	if err != nil {
 		return nil, err
@@ -78,11 +78,11 @@ func newIdentity(record identityRecord) (*Identity, error) {
 	if err != nil {
 		return nil, fmt.Errorf("authorities: %w", err)
 	}
-	return &Identity{Machine: name, Certificate: certificate, authorities: authorities, trust: trustOf(certificate.Leaf, authorities), record: record}, nil
+	return &identity{Machine: name, Certificate: certificate, authorities: authorities, trust: trustOf(certificate.Leaf, authorities), record: record}, nil
 }
 
 // save writes the identity atomically, readable by our user only.
-func (id *Identity) save(path string) error {
+func (id *identity) save(path string) error {
 	data, err := json.MarshalIndent(id.record, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
@@ -94,24 +94,24 @@ func (id *Identity) save(path string) error {
 }
 
 // NotAfter is when the certificate expires.
-func (id *Identity) NotAfter() time.Time { return id.Certificate.Leaf.NotAfter }
+func (id *identity) NotAfter() time.Time { return id.Certificate.Leaf.NotAfter }
 
 // renewAt is when two thirds of the certificate's life are over.
-func (id *Identity) renewAt() time.Time {
+func (id *identity) renewAt() time.Time {
 	leaf := id.Certificate.Leaf
 	return leaf.NotBefore.Add(leaf.NotAfter.Sub(leaf.NotBefore) / 3 * 2)
 }
 
-// expired wraps ErrExpired with what to do, once the certificate's time is over.
-func (id *Identity) expired(now time.Time) error {
+// expired wraps errExpired with what to do, once the certificate's time is over.
+func (id *identity) expired(now time.Time) error {
 	if !now.After(id.NotAfter()) {
 		return nil
 	}
 	return fmt.Errorf("%w on %s: run `fairlead token create --machine %s` at the plane (with --role backend for a machine with backends only), and start this agent with the new token",
-		ErrExpired, id.NotAfter().UTC().Format(time.RFC3339), id.Machine)
+		errExpired, id.NotAfter().UTC().Format(time.RFC3339), id.Machine)
 }
 
-func (id *Identity) pool() *x509.CertPool {
+func (id *identity) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, c := range id.authorities {
 		pool.AddCert(c)
@@ -120,7 +120,7 @@ func (id *Identity) pool() *x509.CertPool {
 }
 
 // tlsConfig is for a connection to a plane.
-func (id *Identity) tlsConfig(now func() time.Time) *tls.Config {
+func (id *identity) tlsConfig(now func() time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS13,
 		ServerName:   agentv1.ServerName,
@@ -160,7 +160,7 @@ func requestFor(keyPEM []byte) ([]byte, error) {
 	return csr, nil
 }
 
-func identityOf(keyPEM []byte, c *agentv1.Certificate) (*Identity, error) {
+func identityOf(keyPEM []byte, c *agentv1.Certificate) (*identity, error) {
 	id, err := newIdentity(identityRecord{Key: string(keyPEM), Chain: string(c.GetChain()), Authorities: string(c.GetAuthorities())})
 	if err != nil {
 		return nil, fmt.Errorf("read the plane's certificate: %w", err)
@@ -168,8 +168,8 @@ func identityOf(keyPEM []byte, c *agentv1.Certificate) (*Identity, error) {
 	return id, nil
 }
 
-// Joiner asks planes for an identity.
-type Joiner struct {
+// joiner asks planes for an identity.
+type joiner struct {
 	Now func() time.Time
 	// Timeout bounds the wait for each plane.
 	Timeout time.Duration
@@ -183,7 +183,7 @@ type Joiner struct {
 }
 
 // create is the command that makes a token for a machine of that name.
-func (j Joiner) create(name string) string {
+func (j joiner) create(name string) string {
 	command := "fairlead token create --machine " + name
 	if j.Role != "" && j.Role != agentv1.RoleEdge {
 		command += " --role " + j.Role
@@ -194,7 +194,7 @@ func (j Joiner) create(name string) string {
 // join shows a credential to the first plane that takes it. name is what the machine
 // believes to be called; a token for another name is refused unspent. The key
 // should be kept until the identity is: with it a token can be spent once more.
-func (j Joiner) join(ctx context.Context, planes []string, by credential, name string, keyPEM []byte) (*Identity, error) {
+func (j joiner) join(ctx context.Context, planes []string, by credential, name string, keyPEM []byte) (*identity, error) {
 	csr, err := requestFor(keyPEM)
 	if err != nil {
 		return nil, err
@@ -213,7 +213,7 @@ func (j Joiner) join(ctx context.Context, planes []string, by credential, name s
 			j.tries.answered()
 			if c.GetMachine() != name {
 				return nil, fmt.Errorf("%w: the token was for machine %q, but this machine's name is %q: start the agent with --name %s, or run `%s` (the first token is spent)",
-					ErrName, c.GetMachine(), name, c.GetMachine(), j.create(name))
+					errName, c.GetMachine(), name, c.GetMachine(), j.create(name))
 			}
 			return identityOf(keyPEM, c)
 		}
@@ -229,7 +229,7 @@ func (j Joiner) join(ctx context.Context, planes []string, by credential, name s
 	return nil, errors.Join(errs...)
 }
 
-func (j Joiner) ask(ctx context.Context, address string, by credential, csr []byte, name string) (*agentv1.Certificate, error) {
+func (j joiner) ask(ctx context.Context, address string, by credential, csr []byte, name string) (*agentv1.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.Timeout)
 	defer cancel()
 	pinFailed := false
@@ -237,7 +237,7 @@ func (j Joiner) ask(ctx context.Context, address string, by credential, csr []by
 	verify := config.VerifyConnection
 	config.VerifyConnection = func(c tls.ConnectionState) error {
 		err := verify(c)
-		if errors.Is(err, ErrPin) {
+		if errors.Is(err, errPin) {
 			pinFailed = true
 			cancel() // asking again will not help
 		}
@@ -253,26 +253,26 @@ func (j Joiner) ask(ctx context.Context, address string, by credential, csr []by
 	defer j.tries.follow(ctx, conn, address)()
 	c, err := agentv1.NewEnrollmentClient(conn).Join(ctx, req, grpc.WaitForReady(true))
 	if err != nil && conn.Close() == nil && pinFailed {
-		return nil, ErrPin
+		return nil, errPin
 	}
 	return c, err
 }
 
 // explainJoin says whether another plane cannot help, and what went wrong.
 func explainJoin(address, again string, err error) (final bool, wrapped error) {
-	if errors.Is(err, ErrPin) {
-		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority was retired, %s", address, ErrPin, again)
+	if errors.Is(err, errPin) {
+		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority was retired, %s", address, errPin, again)
 	}
 	message := explainConnection(err)
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
-		return true, fmt.Errorf("join at %s: %w: %s: %s", address, ErrToken, message, again)
+		return true, fmt.Errorf("join at %s: %w: %s: %s", address, errToken, message, again)
 	case codes.FailedPrecondition: // it says what to do
-		return true, fmt.Errorf("join at %s: %w: %s", address, ErrToken, message)
+		return true, fmt.Errorf("join at %s: %w: %s", address, errToken, message)
 	case codes.AlreadyExists:
-		return true, fmt.Errorf("join at %s: %w: %s", address, ErrNameTaken, message)
+		return true, fmt.Errorf("join at %s: %w: %s", address, errNameTaken, message)
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
-		return false, fmt.Errorf("join at %s: %w: %s", address, ErrUnreachable, message)
+		return false, fmt.Errorf("join at %s: %w: %s", address, errUnreachable, message)
 	default:
 		return false, fmt.Errorf("join at %s: %w", address, explained{err})
 	}
@@ -292,7 +292,7 @@ func leaderOf(err error) string {
 // key stays; only joining makes a new one. A plane takes the keys that it has written
 // down, and one that was restored from a backup of before the renewal would not know
 // a new key: the machine would have to join again.
-func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*Identity, error) {
+func renew(ctx context.Context, conn grpc.ClientConnInterface, old *identity) (*identity, error) {
 	keyPEM := []byte(old.record.Key)
 	csr, err := requestFor(keyPEM)
 	if err != nil {
@@ -307,7 +307,7 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 		return nil, err
 	}
 	if id.Machine != old.Machine {
-		return nil, fmt.Errorf("renew certificate: %w: the plane's certificate is for %q, but this machine is %q", ErrName, id.Machine, old.Machine)
+		return nil, fmt.Errorf("renew certificate: %w: the plane's certificate is for %q, but this machine is %q", errName, id.Machine, old.Machine)
 	}
 	return id, nil
 }
@@ -316,10 +316,10 @@ func renew(ctx context.Context, conn grpc.ClientConnInterface, old *Identity) (*
 // a machine whose identity a plane does not take. It returns nil and no error when there
 // is none that is worth a try: each token of ours is tried once, and an account's now
 // and then.
-func (j Joiner) rejoin(path string, planes []string, name string) func(context.Context) (*Identity, error) {
+func (j joiner) rejoin(path string, planes []string, name string) func(context.Context) (*identity, error) {
 	var tried string
 	var last time.Time
-	return func(ctx context.Context) (*Identity, error) {
+	return func(ctx context.Context) (*identity, error) {
 		if j.Account != nil {
 			if now := j.Now(); !last.IsZero() && now.Sub(last) < accountPause && !now.Before(last) {
 				return nil, nil
@@ -338,13 +338,13 @@ func (j Joiner) rejoin(path string, planes []string, name string) func(context.C
 		case err != nil:
 			return nil, err
 		}
-		var id *Identity
+		var id *identity
 		by, err := parseToken(token)
 		if err == nil {
 			id, err = j.enroll(ctx, path, planes, by, name)
 		}
 		// The plane may come, and a name is free once its machine was silent for a while.
-		if !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrNameTaken) {
+		if !errors.Is(err, errUnreachable) && !errors.Is(err, errNameTaken) {
 			tried = token
 		}
 		return id, err
@@ -357,18 +357,18 @@ const accountPause = 5 * time.Second
 
 // identify returns the machine's identity: the one on disk, or a new one for the
 // account or the token, which are asked for only if they are needed.
-func (j Joiner) identify(ctx context.Context, path string, planes []string, name string) (*Identity, error) {
+func (j joiner) identify(ctx context.Context, path string, planes []string, name string) (*identity, error) {
 	id, err := loadIdentity(path)
 	switch {
 	case err == nil && id.Machine != name:
 		return nil, fmt.Errorf("%w: the identity in %s is for machine %q, but this machine's name is %q: start the agent with --name %s, or with another data directory",
-			ErrName, path, id.Machine, name, id.Machine)
+			errName, path, id.Machine, name, id.Machine)
 	case err == nil && id.expired(j.Now()) == nil:
 		return id, nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist) && j.Token == nil && j.Account == nil:
 		return nil, fmt.Errorf("%w: remove it and join again with a token from `%s`", err, j.create(name))
 	}
-	lacks := fmt.Errorf("%w: run `%s` at the plane and start this agent with --token-file", ErrNoIdentity, j.create(name))
+	lacks := fmt.Errorf("%w: run `%s` at the plane and start this agent with --token-file", errNoIdentity, j.create(name))
 	if id != nil {
 		lacks = id.expired(j.Now())
 	}
@@ -376,7 +376,7 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, name
 	switch {
 	case errors.Is(err, ErrNoToken):
 		return id, lacks
-	case errors.Is(err, ErrToken), errors.Is(err, ErrNoIdentity):
+	case errors.Is(err, errToken), errors.Is(err, errNoIdentity):
 		return id, err
 	case err != nil:
 		return id, fmt.Errorf("%w: %w", lacks, err)
@@ -390,7 +390,7 @@ func (j Joiner) identify(ctx context.Context, path string, planes []string, name
 
 // enroll joins and puts the identity where the one before it was. It may return an
 // identity and an error: the identity is good then.
-func (j Joiner) enroll(ctx context.Context, path string, planes []string, by credential, name string) (*Identity, error) {
+func (j joiner) enroll(ctx context.Context, path string, planes []string, by credential, name string) (*identity, error) {
 	keyFile := path + ".key" // of a join that is under way
 	keyPEM, err := os.ReadFile(keyFile)
 	if err != nil {

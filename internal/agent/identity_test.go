@@ -332,11 +332,11 @@ func (p *plane) Renew(ctx context.Context, req *agentv1.RenewRequest) (*agentv1.
 	return p.certificate(machine, csr)
 }
 
-// joining is a Joiner with the plane's clock.
-func (p *plane) joining() Joiner { return Joiner{Now: p.authority.clock.Now, Timeout: patience} }
+// joining is a joiner with the plane's clock.
+func (p *plane) joining() joiner { return joiner{Now: p.authority.clock.Now, Timeout: patience} }
 
 // joiningBy is joining with the token of that file.
-func (p *plane) joiningBy(file string) Joiner {
+func (p *plane) joiningBy(file string) joiner {
 	j := p.joining()
 	j.Token = TokenFile(file)
 	return j
@@ -387,7 +387,7 @@ func TestJoin(t *testing.T) {
 		t.Errorf("the identity was not kept: %v", err)
 	}
 	_, err = p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-2")
-	wantError(t, err, ErrName, path, `for machine "edge-1"`, `name is "edge-2"`, "--name edge-1")
+	wantError(t, err, errName, path, `for machine "edge-1"`, `name is "edge-2"`, "--name edge-1")
 }
 
 func TestJoinRefused(t *testing.T) {
@@ -406,18 +406,18 @@ func TestJoinRefused(t *testing.T) {
 		says  []string
 		asks  int // how often the plane sees a token
 	}{
-		"wrong":        {tokenFile(t, "fl1.t1.guess."+p.authority.pin()), ErrToken, []string{p.address, "unknown", joinAgain}, 1},
-		"used":         {used, ErrToken, []string{p.address, "it was used", joinAgain}, 1},
-		"expired":      {expired, ErrToken, []string{p.address, "it has expired", joinAgain}, 1},
-		"wrong pin":    {tokenFile(t, "fl1.t1.secret."+elsewhere.pin()), ErrPin, []string{p.address, "check the address", joinAgain}, 0},
-		"another name": {p.token("other", "edge-2"), ErrToken, []string{`for machine edge-2, not for "edge-1"`, joinAgain}, 1},
-		"empty":        {tokenFile(t, ""), ErrToken, []string{"copy it whole"}, 0},
-		"a word":       {tokenFile(t, "hello"), ErrToken, []string{"fl1.<id>.<secret>.<pin>"}, 0},
-		"cut":          {tokenFile(t, "fl1.t1.secret."+p.authority.pin()[:20]), ErrToken, []string{"cut short"}, 0},
-		"no base64":    {tokenFile(t, "fl1.t1.secret.!!!"), ErrToken, []string{"cut short or changed"}, 0},
-		"garbage":      {tokenFile(t, strings.Repeat("\x00\xff.\n", 1<<18)), ErrToken, []string{"copy it whole"}, 0},
-		"not there":    {filepath.Join(t.TempDir(), "none"), ErrNoIdentity, []string{"none", joinAgain, "--token-file"}, 0},
-		"not given":    {"", ErrNoIdentity, []string{joinAgain, "--token-file"}, 0},
+		"wrong":        {tokenFile(t, "fl1.t1.guess."+p.authority.pin()), errToken, []string{p.address, "unknown", joinAgain}, 1},
+		"used":         {used, errToken, []string{p.address, "it was used", joinAgain}, 1},
+		"expired":      {expired, errToken, []string{p.address, "it has expired", joinAgain}, 1},
+		"wrong pin":    {tokenFile(t, "fl1.t1.secret."+elsewhere.pin()), errPin, []string{p.address, "check the address", joinAgain}, 0},
+		"another name": {p.token("other", "edge-2"), errToken, []string{`for machine edge-2, not for "edge-1"`, joinAgain}, 1},
+		"empty":        {tokenFile(t, ""), errToken, []string{"copy it whole"}, 0},
+		"a word":       {tokenFile(t, "hello"), errToken, []string{"fl1.<id>.<secret>.<pin>"}, 0},
+		"cut":          {tokenFile(t, "fl1.t1.secret."+p.authority.pin()[:20]), errToken, []string{"cut short"}, 0},
+		"no base64":    {tokenFile(t, "fl1.t1.secret.!!!"), errToken, []string{"cut short or changed"}, 0},
+		"garbage":      {tokenFile(t, strings.Repeat("\x00\xff.\n", 1<<18)), errToken, []string{"copy it whole"}, 0},
+		"not there":    {filepath.Join(t.TempDir(), "none"), errNoIdentity, []string{"none", joinAgain, "--token-file"}, 0},
+		"not given":    {"", errNoIdentity, []string{joinAgain, "--token-file"}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := 0
@@ -452,7 +452,7 @@ func TestJoinForARole(t *testing.T) {
 	j := p.joiningBy(token)
 	j.Role = "edge"
 	_, err := j.identify(t.Context(), path, []string{p.address}, "edge-1")
-	wantError(t, err, ErrToken, p.address, `the token is for a machine of role backend, not "edge"`)
+	wantError(t, err, errToken, p.address, `the token is for a machine of role backend, not "edge"`)
 	if strings.Contains(err.Error(), joinAgain) {
 		t.Errorf("it wants a token of the same role: %v", err)
 	}
@@ -462,7 +462,7 @@ func TestJoinForARole(t *testing.T) {
 	}
 	j.Token = TokenFile(tokenFile(t, "fl1.t2.guess."+p.authority.pin()))
 	_, err = j.identify(t.Context(), filepath.Join(t.TempDir(), "id"), []string{p.address}, "edge-1")
-	wantError(t, err, ErrToken, "`fairlead token create --machine edge-1 --role backend`")
+	wantError(t, err, errToken, "`fairlead token create --machine edge-1 --role backend`")
 }
 
 // TestJoinUnderAnotherName: a plane that does not compare the names gives a certificate
@@ -473,7 +473,7 @@ func TestJoinUnderAnotherName(t *testing.T) {
 	p.with(func() { p.old = true })
 	path := filepath.Join(t.TempDir(), "identity.json")
 	_, err := p.joiningBy(p.token("other", "edge-2")).identify(t.Context(), path, []string{p.address}, "edge-1")
-	wantError(t, err, ErrName, `for machine "edge-2"`, `name is "edge-1"`, "--name edge-2", joinAgain)
+	wantError(t, err, errName, `for machine "edge-2"`, `name is "edge-1"`, "--name edge-2", joinAgain)
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("an identity was saved: %v", err)
 	}
@@ -487,7 +487,7 @@ func TestJoinUnreachablePlane(t *testing.T) {
 	j.Timeout = 100 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "identity.json")
 	_, err := j.identify(t.Context(), path, []string{dead.address}, "edge-1")
-	wantError(t, err, ErrUnreachable, dead.address, "connection refused: nothing listens at that address and port; start the plane, or name its agent port")
+	wantError(t, err, errUnreachable, dead.address, "connection refused: nothing listens at that address and port; start the plane, or name its agent port")
 
 	// Another plane that is there is enough, and the token is still good.
 	j.Timeout = 3 * time.Second
@@ -517,7 +517,7 @@ func TestJoinAnswerLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "identity.json")
 	p.with(func() { p.loses = true })
 	_, err := p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-1")
-	wantError(t, err, ErrUnreachable, "the plane died")
+	wantError(t, err, errUnreachable, "the plane died")
 	if _, err := p.joiningBy(token).identify(t.Context(), path, []string{p.address}, "edge-1"); err != nil {
 		t.Error(err)
 	}
@@ -533,7 +533,7 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 	p.authority.clock.set(old.NotAfter().Add(time.Second))
 	id, err := p.joining().identify(t.Context(), path, []string{p.address}, "edge-1")
-	wantError(t, err, ErrExpired, "2030-01-09T03:04:05Z", joinAgain)
+	wantError(t, err, errExpired, "2030-01-09T03:04:05Z", joinAgain)
 	if id == nil || id.Machine != "edge-1" {
 		t.Error("whose certificate it was is not told")
 	}

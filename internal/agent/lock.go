@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// ErrLocked says that another agent uses a directory.
-var ErrLocked = errors.New("another agent uses the directory")
+// errLocked says that another agent uses a directory.
+var errLocked = errors.New("another agent uses the directory")
 
 // lockDirectory locks a directory for this process until the returned function is
 // called or the process ends, however that happens.
@@ -30,7 +30,7 @@ func lockDirectory(dir string) (release func(), err error) {
 		if data, e := os.ReadFile(path); e == nil && strings.TrimSpace(string(data)) != "" {
 			who = "process " + strings.TrimSpace(string(data))
 		}
-		return nil, fmt.Errorf("lock %s: %w: %s: stop that agent, or choose other directories", dir, ErrLocked, who)
+		return nil, fmt.Errorf("lock %s: %w: %s: stop that agent, or choose other directories", dir, errLocked, who)
 	}
 	err = f.Truncate(0)
 	if err == nil {

@@ -28,7 +28,7 @@ func TestTwoAgentsOnOneDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		dir := map[string]string{"data": m.config.DataDir, "run": m.config.RunDir}[name]
-		wantError(t, second.Run(t.Context()), ErrLocked, dir, fmt.Sprintf("process %d", os.Getpid()), "stop that agent, or choose other directories")
+		wantError(t, second.Run(t.Context()), errLocked, dir, fmt.Sprintf("process %d", os.Getpid()), "stop that agent, or choose other directories")
 	}
 	changed := gatetest.Cluster(t, "c1", "s1", 2)
 	c.must(t, responseOf(t, at(1, 2), changed))
@@ -53,13 +53,13 @@ func TestLockDirectory(t *testing.T) {
 		t.Errorf("it names %q, %v", data, err)
 	}
 	_, err = lockDirectory(dir)
-	wantError(t, err, ErrLocked, dir, fmt.Sprintf("process %d:", os.Getpid()))
+	wantError(t, err, errLocked, dir, fmt.Sprintf("process %d:", os.Getpid()))
 	// The number may be missing: the disk was full.
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
 	_, err = lockDirectory(dir)
-	wantError(t, err, ErrLocked, "with an unknown process ID")
+	wantError(t, err, errLocked, "with an unknown process ID")
 	release()
 	if release, err = lockDirectory(dir); err != nil {
 		t.Fatalf("after its release: %v", err)

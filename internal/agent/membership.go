@@ -26,7 +26,7 @@ type membership struct {
 	changed event      // the certificate is another one
 
 	mu       sync.Mutex
-	identity *Identity
+	identity *identity
 	renewal  time.Time      // before which no other renewal is tried
 	offered  *agentv1.Trust // what the plane gives with a certificate now; nil: it does not say
 	asked    time.Time      // when the certificate is renewed for that; zero: not drawn yet
@@ -37,14 +37,14 @@ func newMembership(c Config) *membership {
 }
 
 // current is the identity; nil while there is none.
-func (c *membership) current() *Identity {
+func (c *membership) current() *identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.identity
 }
 
 // replace sets the identity of a machine that has joined.
-func (c *membership) replace(id *Identity) {
+func (c *membership) replace(id *identity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.identity, c.renewal = id, time.Time{}
@@ -81,7 +81,7 @@ func (c *membership) offer(t *agentv1.Trust) {
 
 // renewAt is when the certificate is renewed next: when two thirds of its life are over, or soon
 // where the plane gives something else now; a while later after a renewal that went wrong.
-func (c *membership) renewAt(id *Identity) time.Time {
+func (c *membership) renewAt(id *identity) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := id.renewAt()
@@ -103,7 +103,7 @@ func (c *membership) renewAt(id *Identity) time.Time {
 }
 
 // renewed notes what a renewal came to.
-func (c *membership) renewed(fresh *Identity, err error) {
+func (c *membership) renewed(fresh *identity, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err != nil {

@@ -152,7 +152,7 @@ func (p *prover) pass(ctx context.Context) (over bool) {
 func (p *prover) prove(ctx context.Context, from netip.Addr) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, proveTime)
 	defer cancel()
-	err = fmt.Errorf("%w at an address of the family of %s", ErrUnreachable, from)
+	err = fmt.Errorf("%w at an address of the family of %s", errUnreachable, from)
 	for _, to := range append([]string{p.plane}, p.others...) {
 		if !sameFamily(to, from) {
 			continue

@@ -36,7 +36,7 @@ var hindrances = []hindrance{
 		"name not resolved: the DNS server gives no answer; check /etc/resolv.conf, or name the plane by its address",
 	},
 	{
-		[]string{x509.UnknownAuthorityError{}.Error(), ErrPin.Error()},
+		[]string{x509.UnknownAuthorityError{}.Error(), errPin.Error()},
 		"certificate of another plane: the server at this address has a certificate of an authority that this machine does not know; check the address",
 	},
 	{

@@ -40,7 +40,7 @@ func TestHindrancesAreSaidInWords(t *testing.T) {
 		dial(&net.DNSError{Err: "server misbehaving", Name: "plane", Server: "192.0.2.53"}):      "name not resolved: ",
 		dial(&net.DNSError{Err: "i/o timeout", Name: "plane", IsTimeout: true}):                  "name not resolved: ",
 		shake(fmt.Errorf("tls: failed to verify certificate: %w", x509.UnknownAuthorityError{})): "certificate of another plane: ",
-		shake(ErrPin): "certificate of another plane: ",
+		shake(errPin): "certificate of another plane: ",
 		shake(x509.CertificateInvalidError{Cert: &x509.Certificate{}, Reason: x509.Expired}): "certificate out of date: ",
 		shake(io.EOF): "connection closed: ",
 		"context deadline exceeded while waiting for connections to become ready": "no answer: ",
@@ -71,11 +71,11 @@ func TestTheEndOfAStreamIsSaidInWords(t *testing.T) {
 		is   error
 	}{
 		{standby.Err(), "this plane stands by", codes.Unavailable, nil},
-		{status.Error(codes.Unauthenticated, "certificate of a key that is not listed"), "the plane refuses this machine's certificate (certificate of a key that is not listed); was the Machine deleted? To join again, run `fairlead token create", codes.Unauthenticated, ErrStranger},
+		{status.Error(codes.Unauthenticated, "certificate of a key that is not listed"), "the plane refuses this machine's certificate (certificate of a key that is not listed); was the Machine deleted? To join again, run `fairlead token create", codes.Unauthenticated, errStranger},
 		{status.Error(codes.AlreadyExists, "edge-1 is connected from 192.0.2.9"), "another machine is connected under this machine's name: edge-1 is connected from 192.0.2.9", codes.AlreadyExists, nil},
 		{
 			status.Error(codes.Unavailable, `connection error: desc = "transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority"`),
-			"certificate of another plane: ", codes.Unavailable, ErrStranger,
+			"certificate of another plane: ", codes.Unavailable, errStranger,
 		},
 		{status.FromContextError(context.DeadlineExceeded).Err(), "no answer: ", codes.DeadlineExceeded, nil},
 	} {

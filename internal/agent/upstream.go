@@ -48,10 +48,10 @@ type upstream struct {
 	desired    *desired
 	report     *reporter
 	membership *membership
-	joiner     Joiner
+	joiner     joiner
 	// rejoin gets another identity with a token; nil and no error when it cannot. Used by follow
 	// alone.
-	rejoin   func(context.Context) (*Identity, error)
+	rejoin   func(context.Context) (*identity, error)
 	log      *slog.Logger
 	now      func() time.Time
 	random   *rand.Rand // used by run, and by renewals while run waits for them
@@ -69,11 +69,11 @@ type upstream struct {
 }
 
 func newUpstream(c Config, d *desired, r *reporter, membership *membership, presence func(bool), member chan struct{}, n *counters) *upstream {
-	joiner := Joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, Role: c.Role, tries: newTries(c.Log)}
+	j := joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, Role: c.Role, tries: newTries(c.Log)}
 	return &upstream{
 		planes: c.Planes, desired: d, report: r, membership: membership, log: c.Log, now: c.Now, random: c.Rand, counters: n,
 		presence: presence, member: member,
-		machine: c.Name, joiner: joiner, rejoin: joiner.rejoin(membership.path, c.Planes, c.Name),
+		machine: c.Name, joiner: j, rejoin: j.rejoin(membership.path, c.Planes, c.Name),
 	}
 }
 
@@ -101,9 +101,9 @@ func (u *upstream) run(ctx context.Context) error {
 			return nil
 		}
 		whole := u.desired.latest().whole
-		final := !errors.Is(err, ErrUnreachable) && !errors.Is(err, ErrPin)
+		final := !errors.Is(err, errUnreachable) && !errors.Is(err, errPin)
 		// What a cluster gives to a pod may come, or be right, a moment later.
-		mends := u.joiner.Account != nil && !errors.Is(err, ErrName)
+		mends := u.joiner.Account != nil && !errors.Is(err, errName)
 		if final && !mends && !whole {
 			return err
 		}
@@ -170,7 +170,7 @@ func (u *upstream) follow(ctx context.Context) {
 
 // replace joins again when that may help, and says whether it did.
 func (u *upstream) replace(ctx context.Context, err error) bool {
-	if !errors.Is(err, ErrStranger) && !errors.Is(err, ErrExpired) {
+	if !errors.Is(err, errStranger) && !errors.Is(err, errExpired) {
 		return false
 	}
 	id, err := u.rejoin(ctx)
@@ -200,7 +200,7 @@ func (u *upstream) lost(address string, err error, lived bool) {
 	switch {
 	case first || lived:
 		u.log.Warn("no plane; traffic continues unchanged", "plane", address, "error", err)
-	case changed && (errors.Is(err, ErrStranger) || errors.Is(err, ErrExpired)):
+	case changed && (errors.Is(err, errStranger) || errors.Is(err, errExpired)):
 		u.log.Warn("still no plane, for another reason", "plane", address, "error", err) // waiting does not mend it
 	case changed:
 		u.log.Debug("no plane", "plane", address, "error", err)
@@ -289,7 +289,7 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	}
 }
 
-func (u *upstream) dial(id *Identity, address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+func (u *upstream) dial(id *identity, address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, append(options,
 		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(u.now))),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse), grpc.MaxCallSendMsgSize(maxResponse)),
@@ -351,12 +351,12 @@ func explain(err error, machine string) error {
 	said := explained{err}
 	switch {
 	case status.Code(err) == codes.Unauthenticated:
-		return fmt.Errorf("%w: the plane refuses this machine's certificate (%w); was the Machine deleted? To join again, %s", ErrStranger, said, again)
+		return fmt.Errorf("%w: the plane refuses this machine's certificate (%w); was the Machine deleted? To join again, %s", errStranger, said, again)
 	case status.Code(err) == codes.AlreadyExists:
 		return fmt.Errorf("another machine is connected under this machine's name: %w", said)
 	case strings.Contains(status.Convert(err).Message(), x509.UnknownAuthorityError{}.Error()):
 		// gRPC tells the handshake's failure as text only.
-		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup; otherwise, or if its authority was retired while this machine was away, %s", ErrStranger, said, again)
+		return fmt.Errorf("%w: %w; if the plane was set up anew, restore its backup; otherwise, or if its authority was retired while this machine was away, %s", errStranger, said, again)
 	case err == nil:
 		return nil
 	default:

@@ -308,7 +308,7 @@ func TestFirstStartWithoutAWayToJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, a.Run(t.Context()), ErrNoIdentity, joinAgain)
+	wantError(t, a.Run(t.Context()), errNoIdentity, joinAgain)
 
 	m.config.Token = token
 	_, stop := m.start()
@@ -409,7 +409,7 @@ func TestOutagesAreSaidOnce(t *testing.T) {
 		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), presence: func(bool) {},
 		counters: &counters{connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "connected"})},
 	}
-	gone, away := fmt.Errorf("refused: %w", ErrStranger), errors.New("no route to host")
+	gone, away := fmt.Errorf("refused: %w", errStranger), errors.New("no route to host")
 	for _, err := range []error{gone, gone, gone, away, away, gone} {
 		u.lost("192.0.2.1:7443", err, false)
 	}

@@ -139,10 +139,10 @@ func TestAuthorityOfARestore(t *testing.T) {
 	}
 
 	m := &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "edge-1"}}
-	edit(r, m, func(m *v1alpha1.Machine) { m.Annotations[AuthorityAnnotation] = "of another database" })
+	edit(r, m, func(m *v1alpha1.Machine) { m.Annotations[authorityAnnotation] = "of another database" })
 	unused := r.token("edge-2", time.Hour)
 	p = take(NewAuthorityFile(time.Now()))
-	if err := reread(r, m); err != nil || m.Annotations[AuthorityAnnotation] != "" || m.Annotations[KeysAnnotation] == "" {
+	if err := reread(r, m); err != nil || m.Annotations[authorityAnnotation] != "" || m.Annotations[KeysAnnotation] == "" {
 		t.Errorf("of what it keeps is written %v, %v", m.Annotations, err)
 	}
 	a.connect(p.AgentAddress().String())

@@ -102,7 +102,7 @@ func forgetNoted(ctx context.Context, c client.Client) error {
 		return fmt.Errorf("list machines: %w", err)
 	}
 	for _, m := range machines.Items {
-		if m.Annotations[AuthorityAnnotation] == "" {
+		if m.Annotations[authorityAnnotation] == "" {
 			continue
 		}
 		if _, err := noteAuthority(ctx, c, m.Name, ""); err != nil {

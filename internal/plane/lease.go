@@ -29,14 +29,14 @@ import (
 const (
 	// Namespace holds the Lease, the join tokens and the agents' authority.
 	Namespace = "fairlead-system"
-	// LeaseName is the Lease that the leader holds.
-	LeaseName = "fairlead-plane"
-	// EpochAnnotation of the Lease is the epoch of its last holder.
-	EpochAnnotation = "fairlead.dev/epoch"
-	// AddressAnnotation of the Lease is host:port of its holder's agent endpoint.
-	AddressAnnotation = "fairlead.dev/address"
-	// ConsoleAnnotation of the Lease is host:port of its holder's console.
-	ConsoleAnnotation = "fairlead.dev/console"
+	// leaseName is the Lease that the leader holds.
+	leaseName = "fairlead-plane"
+	// epochAnnotation of the Lease is the epoch of its last holder.
+	epochAnnotation = "fairlead.dev/epoch"
+	// addressAnnotation of the Lease is host:port of its holder's agent endpoint.
+	addressAnnotation = "fairlead.dev/address"
+	// consoleAnnotation of the Lease is host:port of its holder's console.
+	consoleAnnotation = "fairlead.dev/console"
 )
 
 // LeaseTimes are how leadership is kept. All three are measured by each plane's own
@@ -101,7 +101,7 @@ var _ resourcelock.Interface = (*lease)(nil)
 // run takes part in the election until ctx is done, and gives the Lease back then.
 func (l *lease) run(ctx context.Context, t LeaseTimes) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: l, Name: LeaseName, ReleaseOnCancel: true,
+		Lock: l, Name: leaseName, ReleaseOnCancel: true,
 		LeaseDuration: t.Duration, RenewDeadline: t.Renew, RetryPeriod: t.Retry,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {},
@@ -219,14 +219,14 @@ func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []
 // get reads the Lease and notes who holds it.
 func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	at := &coordinationv1.Lease{}
-	if err := l.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: LeaseName}, at); err != nil {
+	if err := l.client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: leaseName}, at); err != nil {
 		return nil, err // the election looks at its kind
 	}
 	l.at = at
 	if h := holder(at); h != l.identity {
 		address, console := "", ""
 		if h != "" {
-			address, console = at.Annotations[AddressAnnotation], at.Annotations[ConsoleAnnotation]
+			address, console = at.Annotations[addressAnnotation], at.Annotations[consoleAnnotation]
 		}
 		l.change(func(t *term) {
 			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, address, h, console
@@ -241,7 +241,7 @@ func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord)
 	defer l.op.Unlock()
 	epoch := l.current().Epoch + 1
 	at := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName, Annotations: l.annotations(epoch)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: leaseName, Annotations: l.annotations(epoch)},
 		Spec:       resourcelock.LeaderElectionRecordToLeaseSpec(&r),
 	}
 	at.OwnerReferences, _ = derive.Owned(nil, l.owner)
@@ -310,8 +310,8 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 		}
 		maps.Copy(next.Annotations, l.annotations(epoch))
 	} else {
-		delete(next.Annotations, AddressAnnotation)
-		delete(next.Annotations, ConsoleAnnotation)
+		delete(next.Annotations, addressAnnotation)
+		delete(next.Annotations, consoleAnnotation)
 	}
 	if err := l.client.Update(ctx, next); err != nil {
 		if apierrors.IsConflict(err) {
@@ -328,14 +328,14 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, "", "", ""
 		}
 	})
-	if address := before.Annotations[AddressAnnotation]; l.took != nil && mine && address != "" && address != l.address && !slices.Contains([]string{"", l.identity}, holder(before)) {
+	if address := before.Annotations[addressAnnotation]; l.took != nil && mine && address != "" && address != l.address && !slices.Contains([]string{"", l.identity}, holder(before)) {
 		l.took(address)
 	}
 	return nil
 }
 
 func (l *lease) annotations(epoch uint64) map[string]string {
-	return map[string]string{EpochAnnotation: strconv.FormatUint(epoch, 10), AddressAnnotation: l.address, ConsoleAnnotation: l.console}
+	return map[string]string{epochAnnotation: strconv.FormatUint(epoch, 10), addressAnnotation: l.address, consoleAnnotation: l.console}
 }
 
 // RecordEvent is where the election would record an event; logs say the same.
@@ -345,7 +345,7 @@ func (l *lease) RecordEvent(string) {}
 func (l *lease) Identity() string { return l.identity }
 
 // Describe names the Lease.
-func (l *lease) Describe() string { return Namespace + "/" + LeaseName }
+func (l *lease) Describe() string { return Namespace + "/" + leaseName }
 
 func holder(l *coordinationv1.Lease) string {
 	if l.Spec.HolderIdentity == nil {
@@ -355,13 +355,13 @@ func holder(l *coordinationv1.Lease) string {
 }
 
 func epochOf(l *coordinationv1.Lease) (uint64, error) {
-	text := l.Annotations[EpochAnnotation]
+	text := l.Annotations[epochAnnotation]
 	if text == "" {
 		return 0, nil
 	}
 	epoch, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read the epoch: annotation %s of lease %s/%s is %q: want a number", EpochAnnotation, l.Namespace, l.Name, text)
+		return 0, fmt.Errorf("read the epoch: annotation %s of lease %s/%s is %q: want a number", epochAnnotation, l.Namespace, l.Name, text)
 	}
 	return epoch, nil
 }

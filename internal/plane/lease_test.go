@@ -306,8 +306,8 @@ func TestUnreadableEpochIsStartedOver(t *testing.T) {
 	if err := a.Create(context.Background(), a.record("a")); err != nil {
 		t.Fatal(err)
 	}
-	at := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName}}
-	edit(r, at, func(l *coordinationv1.Lease) { l.Annotations[EpochAnnotation] = "many" })
+	at := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: leaseName}}
+	edit(r, at, func(l *coordinationv1.Lease) { l.Annotations[epochAnnotation] = "many" })
 	b := r.candidate("b")
 	b.read()
 	b.hold()
@@ -316,7 +316,7 @@ func TestUnreadableEpochIsStartedOver(t *testing.T) {
 	a.read()
 	a.hold()
 	a.expect(term{Epoch: 2, Held: true, Renewing: true, Leader: "a:7443"})
-	if err := r.client.Get(context.Background(), client.ObjectKeyFromObject(at), at); err != nil || at.Annotations[EpochAnnotation] != "2" {
-		t.Errorf("the annotation is %q, error %v", at.Annotations[EpochAnnotation], err)
+	if err := r.client.Get(context.Background(), client.ObjectKeyFromObject(at), at); err != nil || at.Annotations[epochAnnotation] != "2" {
+		t.Errorf("the annotation is %q, error %v", at.Annotations[epochAnnotation], err)
 	}
 }

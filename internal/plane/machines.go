@@ -32,9 +32,9 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// AuthorityAnnotation of a Machine is the pin of the authority of which it keeps a certificate, as
+// authorityAnnotation of a Machine is the pin of the authority of which it keeps a certificate, as
 // a plane saw it during a rotation. Where it is missing, that is the one by which planes are known.
-const AuthorityAnnotation = "fairlead.dev/authority"
+const authorityAnnotation = "fairlead.dev/authority"
 
 // registry knows which keys are good, and the streams that use them. It stands in
 // front of the machines' server, which checks the certificates themselves.
@@ -115,7 +115,7 @@ func (r *registry) mayLookUp(name string) bool {
 // admission is what the API says of one machine's keys, as of a version.
 type admission struct {
 	keys      []string
-	authority string // AuthorityAnnotation
+	authority string // authorityAnnotation
 	version   uint64
 	addresses []netip.Addr // that are the machine's
 }
@@ -176,7 +176,7 @@ func (r *registry) replace(name string, m *v1alpha1.Machine) {
 			return // the watch is behind what admit wrote
 		}
 		r.have(r.keys[name].addresses, -1)
-		r.keys[name] = admission{keysOf(m), m.Annotations[AuthorityAnnotation], version, ownAddresses(m)}
+		r.keys[name] = admission{keysOf(m), m.Annotations[authorityAnnotation], version, ownAddresses(m)}
 		r.have(r.keys[name].addresses, 1)
 	}
 	for s := range r.streams[name] {

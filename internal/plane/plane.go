@@ -26,7 +26,6 @@ import (
 	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane/status"
-	"fairlead.dev/internal/snapshot"
 	apisource "fairlead.dev/internal/source/api"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
@@ -35,8 +34,8 @@ import (
 
 // Defaults of a Config.
 const (
-	DefaultTTL        = 10 * time.Second
-	DefaultStatusRate = 200
+	defaultTTL        = 10 * time.Second
+	defaultStatusRate = 200
 	// retryStart is how long Run waits for an API that does not answer at the start.
 	retryStart = time.Second
 	// derivedRate bounds how many derived objects of a kind are written a second.
@@ -70,7 +69,7 @@ type Config struct {
 	Now func() time.Time
 	// Random spreads retries; nil is seeded by the runtime.
 	Random *rand.Rand
-	// TTL is after how long without a report a machine is lost. 0 is DefaultTTL.
+	// TTL is after how long without a report a machine is lost. 0 is 10 s.
 	TTL time.Duration
 	// MachineAddresses are where addresses that machines report are theirs without proof.
 	MachineAddresses []RoleAddresses
@@ -91,7 +90,7 @@ type Config struct {
 	AuthorityFile string
 	// Lease is how leadership is kept; the zero value is 3 s, 2 s and 0.4 s.
 	Lease LeaseTimes
-	// StatusRate bounds status writes a second. 0 is DefaultStatusRate.
+	// StatusRate bounds status writes a second. 0 is 200.
 	StatusRate float64
 	// HistoryFile is where revisions outlive the plane; empty keeps them in Secrets of
 	// Namespace, where every plane of the API finds them. A file is for a plane that has an
@@ -123,13 +122,13 @@ func (c Config) complete() (Config, error) {
 		c.Random = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	}
 	if c.TTL <= 0 {
-		c.TTL = DefaultTTL
+		c.TTL = defaultTTL
 	}
 	if c.Lease == (LeaseTimes{}) {
 		c.Lease = defaultLeaseTimes
 	}
 	if c.StatusRate <= 0 {
-		c.StatusRate = DefaultStatusRate
+		c.StatusRate = defaultStatusRate
 	}
 	if c.Translate.ControllerName == "" {
 		c.Translate.ControllerName = translate.ControllerName
@@ -464,9 +463,6 @@ func (p *Plane) Standby() error {
 		return console.Standby{Leader: t.Identity, Agents: t.Leader, Console: t.Console}
 	}
 }
-
-// Missing returns the kinds that the API does not serve.
-func (p *Plane) Missing() []snapshot.Kind { return p.source.Missing() }
 
 // leader is what the machines' server sees of the election.
 type leader struct {

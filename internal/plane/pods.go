@@ -21,9 +21,9 @@ import (
 )
 
 const (
-	// AuthorityConfigMap of the agents' namespace holds the agents' authorities without their
+	// authorityConfigMap of the agents' namespace holds the agents' authorities without their
 	// keys, for pods to trust: whoever may change it can be the plane of those pods.
-	AuthorityConfigMap = "fairlead-agent-authority"
+	authorityConfigMap = "fairlead-agent-authority"
 	// publishEvery is how often the leader sees to it that it still says the truth.
 	publishEvery = time.Minute
 	// nodeClaim is what a bound token says of its pod's node (Kubernetes 1.32).
@@ -102,7 +102,7 @@ func (p *pods) identify(s authenticationv1.TokenReviewStatus) (southbound.Identi
 // authorityFor derives the ConfigMap that tells the pods which authorities to trust.
 func (p *pods) authorityFor(roots string, log *slog.Logger) derive.Object {
 	o := &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: AuthorityConfigMap},
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.account.Namespace, Name: authorityConfigMap},
 		Data:       map[string]string{authorityField: roots},
 	}
 	return derive.Object{

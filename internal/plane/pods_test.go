@@ -81,7 +81,7 @@ func newCluster(t *testing.T) *cluster {
 		if err := c.api.CoreV1().Nodes().Delete(ctx, "node-1.example", metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		err := c.api.CoreV1().ConfigMaps(edgeNamespace).Delete(ctx, AuthorityConfigMap, metav1.DeleteOptions{})
+		err := c.api.CoreV1().ConfigMaps(edgeNamespace).Delete(ctx, authorityConfigMap, metav1.DeleteOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Error(err)
 		}
@@ -167,7 +167,7 @@ func TestPodBecomesAMachine(t *testing.T) {
 	p := c.plane("a", func(config *Config) { config.Agents = ServiceAccount{edgeNamespace, "agent"} }).awaitReady()
 	authority := ""
 	eventually(t, "the authority is published", func() error {
-		m, err := c.api.CoreV1().ConfigMaps(edgeNamespace).Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
+		m, err := c.api.CoreV1().ConfigMaps(edgeNamespace).Get(ctx, authorityConfigMap, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -208,7 +208,7 @@ func TestRotationIsPublished(t *testing.T) {
 		t.Helper()
 		authority := ""
 		eventually(t, fmt.Sprintf("%d authorities are published", certificates), func() error {
-			m, err := c.api.CoreV1().ConfigMaps(edgeNamespace).Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
+			m, err := c.api.CoreV1().ConfigMaps(edgeNamespace).Get(ctx, authorityConfigMap, metav1.GetOptions{})
 			if err != nil {
 				return err
 			}
@@ -254,7 +254,7 @@ func TestPublishedAuthorityIsRepaired(t *testing.T) {
 	}
 	maps := c.api.CoreV1().ConfigMaps(edgeNamespace)
 	// An installation's manifests bring an empty one.
-	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: AuthorityConfigMap, Labels: labels()}}
+	empty := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: authorityConfigMap, Labels: labels()}}
 	if _, err := maps.Create(ctx, empty, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestPublishedAuthorityIsRepaired(t *testing.T) {
 		if err := derive.Apply(ctx, c.client, p.authorityFor("roots", slog.New(slog.DiscardHandler))); err != nil {
 			t.Fatal(err)
 		}
-		m, err := maps.Get(ctx, AuthorityConfigMap, metav1.GetOptions{})
+		m, err := maps.Get(ctx, authorityConfigMap, metav1.GetOptions{})
 		if err != nil || m.Data[authorityField] != "roots" || m.Labels["test"] != "yes" {
 			t.Fatalf("%s became %v, %v", what, m, err)
 		}
@@ -287,7 +287,7 @@ func TestUninstalledPlaneLeavesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: AuthoritySecret}}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: LeaseName}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: leaseName}}
 	p := c.plane("a", func(config *Config) {
 		config.REST.Impersonate = rest.ImpersonationConfig{
 			UserName: (ServiceAccount{Namespace, "fairlead-plane"}).user(), UID: string(account.UID),

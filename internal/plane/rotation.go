@@ -95,7 +95,7 @@ func (s *AuthorityStatus) count(m *v1alpha1.Machine) {
 	if len(keysOf(m)) == 0 {
 		return
 	}
-	pin := m.Annotations[AuthorityAnnotation]
+	pin := m.Annotations[authorityAnnotation]
 	if pin == "" {
 		pin = s.Authorities[0].Pin
 	}

@@ -37,7 +37,7 @@ func (r *rig) authorities() AuthorityStatus {
 func (r *rig) keeps(name, pin string) {
 	r.t.Helper()
 	await(r, &v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: name}}, "it is written down what "+name+" keeps", func(m *v1alpha1.Machine) error {
-		if got := m.Annotations[AuthorityAnnotation]; got != pin {
+		if got := m.Annotations[authorityAnnotation]; got != pin {
 			return fmt.Errorf("it is %q, want %q", got, pin)
 		}
 		return nil

@@ -243,12 +243,12 @@ func noteAuthority(ctx context.Context, c client.Client, name, authority string)
 	for {
 		m := &v1alpha1.Machine{}
 		err := c.Get(ctx, client.ObjectKey{Name: name}, m)
-		if err == nil && m.Annotations[AuthorityAnnotation] != authority {
+		if err == nil && m.Annotations[authorityAnnotation] != authority {
 			if m.Annotations == nil {
 				m.Annotations = map[string]string{}
 			}
-			if m.Annotations[AuthorityAnnotation] = authority; authority == "" {
-				delete(m.Annotations, AuthorityAnnotation)
+			if m.Annotations[authorityAnnotation] = authority; authority == "" {
+				delete(m.Annotations, authorityAnnotation)
 			}
 			err = c.Update(ctx, m)
 		}

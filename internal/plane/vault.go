@@ -78,8 +78,8 @@ const (
 )
 
 const (
-	// HistorySecretType is the type of the Secrets that hold revisions of routing.
-	HistorySecretType = corev1.SecretType("fairlead.dev/revisions")
+	// historySecretType is the type of the Secrets that hold revisions of routing.
+	historySecretType = corev1.SecretType("fairlead.dev/revisions")
 	historyPrefix     = "revisions-"
 	historyLabel      = "fairlead.dev/revisions" // the series
 	historyField      = "records"
@@ -150,7 +150,7 @@ func (v *secretVault) all(ctx context.Context) (map[series][]corev1.Secret, erro
 	by := map[series][]corev1.Secret{}
 	for _, s := range list.Items {
 		of, err := parseSeries(s.Labels[historyLabel])
-		if err != nil || s.Type != HistorySecretType {
+		if err != nil || s.Type != historySecretType {
 			continue // not ours
 		}
 		by[of] = append(by[of], s)
@@ -268,7 +268,7 @@ func (v *secretVault) secret(number int, data []byte) *corev1.Secret {
 			Namespace: Namespace, Name: fmt.Sprintf("%s%s-%d", historyPrefix, v.series, number),
 			Labels: map[string]string{historyLabel: v.series.String()},
 		},
-		Type: HistorySecretType,
+		Type: historySecretType,
 		Data: map[string][]byte{historyField: data},
 	}
 	s.OwnerReferences, _ = derive.Owned(nil, v.owner.ownerReference())
