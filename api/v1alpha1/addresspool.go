@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// AddressPool is a set of addresses out of which Gateways, root IngressRoutes and
-// Services get their VIPs, with the machines that announce them and the namespaces
-// that may use them.
+// AddressPool is a set of addresses from which Gateways, root IngressRoutes and Services are
+// assigned VIPs. It selects the machines that announce the VIPs and the namespaces that may
+// use them.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=pool,categories=fairlead
@@ -26,11 +26,11 @@ type AddressPool struct {
 	Status AddressPoolStatus `json:"status,omitempty"`
 }
 
-// AddressPoolSpec is what an operator says of a pool.
+// AddressPoolSpec configures a pool.
 type AddressPoolSpec struct {
 	// Addresses of the pool: CIDRs ("192.0.2.0/28", "2001:db8::/120"), ranges
-	// ("192.0.2.16-192.0.2.19") and single addresses ("192.0.2.30"), IPv4 and IPv6 mixed.
-	// Pools must not overlap with each other, nor hold an address of a machine.
+	// ("192.0.2.16-192.0.2.19") and single addresses ("192.0.2.30"). IPv4 and IPv6 can be
+	// mixed. A pool must not overlap with another pool, nor contain an address of a machine.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
@@ -41,69 +41,71 @@ type AddressPoolSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="self.contains('/') || self.split('-', 2).all(a, isIP(a.trim()))",message="must be a network like 192.0.2.0/28, a range like 192.0.2.16-192.0.2.19, or an address like 192.0.2.30"
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains('-') || self.split('-', 2).all(a, a.contains(':')) || self.split('-', 2).all(a, !a.contains(':'))",message="must be a range of addresses of one family"
 	// +kubebuilder:validation:items:XValidation:rule="!self.contains('-') || self.contains(':') || !self.split('-', 2).all(a, isIP(a.trim())) || self.split('-', 2).map(a, a.trim().split('.', 4).map(n, int(n))).map(n, ((n[0] * 256 + n[1]) * 256 + n[2]) * 256 + n[3]).isSorted()",message="must be a range with its first address first"
-	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(cidr(self).ip()) && !cidr(self).containsCIDR(n))",message="has addresses at which no client reaches a machine (RFC 6890)"
-	// +kubebuilder:validation:items:XValidation:rule="self.contains('/') || !self.split('-', 2).all(a, isIP(a.trim())) || self.split('-', 2).all(a, ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(a.trim())))",message="has addresses at which no client reaches a machine (RFC 6890)"
+	// +kubebuilder:validation:items:XValidation:rule="!isCIDR(self) || ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(cidr(self).ip()) && !cidr(self).containsCIDR(n))",message="has addresses that no client can reach (RFC 6890)"
+	// +kubebuilder:validation:items:XValidation:rule="self.contains('/') || !self.split('-', 2).all(a, isIP(a.trim())) || self.split('-', 2).all(a, ['0.0.0.0/8', '127.0.0.0/8', '169.254.0.0/16', '224.0.0.0/3', '::/127', 'fe80::/10', 'ff00::/8'].all(n, !cidr(n).containsIP(a.trim())))",message="has addresses that no client can reach (RFC 6890)"
 	Addresses []string `json:"addresses"`
 
-	// AvoidBuggy leaves out IPv4 addresses that end in .0 and .255, which some old
-	// equipment takes for broadcasts.
+	// AvoidBuggy excludes IPv4 addresses that end in .0 or .255, which some old equipment
+	// treats as broadcast addresses.
 	// +optional
 	AvoidBuggy bool `json:"avoidBuggy,omitempty"`
 
-	// Assign says who gets an address: Automatic gives one to whoever needs one,
-	// OnRequest only to those that name the pool or an address of it.
+	// Assign controls the assignment of addresses. Automatic assigns an address to every
+	// resource that needs one. OnRequest assigns addresses only to resources that name the
+	// pool or one of its addresses.
 	// +optional
 	// +kubebuilder:default=Automatic
 	Assign AssignPolicy `json:"assign,omitempty"`
 
-	// Namespaces that may use the pool, by their labels; all when left out.
+	// Namespaces selects, by label, the namespaces that may use the pool. Default: all.
 	// +optional
 	Namespaces *metav1.LabelSelector `json:"namespaces,omitempty"`
 
-	// Sharing lets Services of several namespaces share a VIP of the pool over their ports.
-	// Left out, only those of one namespace can.
+	// Sharing lets Services of several namespaces share a VIP of the pool, on different ports.
+	// Default: only Services of one namespace can share a VIP.
 	// +optional
 	Sharing *PoolSharing `json:"sharing,omitempty"`
 
-	// Machines that announce the pool's addresses, by their labels; all when left out.
+	// Machines selects, by label, the machines that announce the VIPs. Default: all.
 	// +optional
 	Machines *metav1.LabelSelector `json:"machines,omitempty"`
 
-	// MaxMachines is how many of those machines announce the pool's addresses; all when
-	// left out. Cordoned ones do not count. Which ones follows from their names: one more
-	// or one less moves no other.
+	// MaxMachines limits how many of the selected machines announce the VIPs. Default: all.
+	// Cordoned machines do not count. Adding or removing a machine moves no other machine's
+	// VIPs.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	MaxMachines *int32 `json:"maxMachines,omitempty"`
 
-	// Announce says how the network learns where the addresses are: BGP has all
-	// machines advertise each address to their peers, and the router spreads flows over
-	// them; L2 has one machine at a time answer ARP and neighbour discovery.
+	// Announce is the way in which the network learns where a VIP is. BGP: every machine
+	// advertises the VIP to its peers, and the router spreads flows over the machines. L2: one
+	// machine at a time answers ARP and neighbour discovery for the VIP.
 	// +optional
 	// +kubebuilder:default=BGP
 	Announce AnnounceMode `json:"announce,omitempty"`
 
-	// BGP holds what is added to advertisements of the pool's addresses.
+	// BGP configures the attributes of the advertisements of the pool's VIPs.
 	// +optional
 	BGP PathAttributes `json:"bgp,omitempty,omitzero"`
 
-	// Interfaces on which an owner answers (L2); those in the address's network, or else
-	// that of the default route, when left out.
+	// Interfaces on which the owner of a VIP answers (L2). Default: the interfaces in the
+	// VIP's network; if there are none, the interface of the default route.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Interfaces []string `json:"interfaces,omitempty"`
 }
 
-// PoolSharing says who may share the VIPs of a pool.
+// PoolSharing configures which namespaces may share the VIPs of a pool.
 type PoolSharing struct {
-	// Namespaces whose Services may share VIPs with each other, by their labels; {} is all.
-	// The namespace that has the VIP must be among them, and the one that takes part.
+	// Namespaces selects, by label, the namespaces whose Services may share VIPs with each
+	// other; {} selects all. It must select both the namespace that the VIP is assigned to and
+	// the namespace that shares it.
 	Namespaces metav1.LabelSelector `json:"namespaces"`
 }
 
-// AssignPolicy says who gets an address of a pool.
+// AssignPolicy controls the assignment of a pool's addresses.
 //
 // +kubebuilder:validation:Enum=Automatic;OnRequest
 type AssignPolicy string
@@ -114,7 +116,7 @@ const (
 	AssignOnRequest AssignPolicy = "OnRequest"
 )
 
-// AnnounceMode says how the network learns where an address is.
+// AnnounceMode is the way in which the network learns where a VIP is.
 //
 // +kubebuilder:validation:Enum=BGP;L2
 type AnnounceMode string
@@ -125,8 +127,7 @@ const (
 	AnnounceL2  AnnounceMode = "L2"
 )
 
-// PathAttributes are added to an advertisement. What is left out stays as the
-// protocol has it.
+// PathAttributes are added to an advertisement. An omitted attribute keeps the default of BGP.
 type PathAttributes struct {
 	// Communities: "65000:100" (RFC 1997), "65000:1:2" (large, RFC 8092), or one of
 	// no-export, no-advertise, graceful-shutdown, blackhole.
@@ -140,37 +141,38 @@ type PathAttributes struct {
 	// +kubebuilder:validation:items:XValidation:rule="!self.matches('(^|:)0[0-9]')",message="must have numbers without leading zeros"
 	Communities []string `json:"communities,omitempty"`
 
-	// LocalPreference, for internal peers; higher is preferred.
+	// LocalPreference for internal peers; a higher value is preferred.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalPreference *int64 `json:"localPreference,omitempty"`
 
-	// MED is the multi-exit discriminator; lower is preferred.
+	// MED is the multi-exit discriminator; a lower value is preferred.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	MED *int64 `json:"med,omitempty"`
 
-	// Prepend is how often the local AS is put in front of the path once more, for
-	// external peers; a longer path is less preferred.
+	// Prepend is how many more times the local AS is prepended to the path, for external
+	// peers; a longer path is less preferred.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	Prepend int32 `json:"prepend,omitempty"`
 }
 
-// AddressPoolStatus records the assigned addresses. The plane writes it before an
-// address is used anywhere, and only over the version that it read: so an
-// address cannot have two owners.
+// AddressPoolStatus records the assigned addresses. The plane records an address before the
+// address is used, and only if the status has not changed since the plane read it. An address
+// therefore never has two owners.
 type AddressPoolStatus struct {
-	// Assigned is how many addresses have an owner.
+	// Assigned is the number of addresses that have an owner.
 	// +optional
 	Assigned int32 `json:"assigned"`
-	// Free is how many addresses have none, IPv4 and IPv6 apart: "13 IPv4, 255 IPv6".
+	// Free is the number of addresses that have no owner, for IPv4 and IPv6 separately: "13
+	// IPv4, 255 IPv6".
 	// +optional
 	Free string `json:"free,omitempty"`
-	// Assignments, sorted by address.
+	// Assignments of addresses to owners, sorted by address.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
@@ -183,13 +185,13 @@ type AddressPoolStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Assignment is one address with its owner.
+// Assignment is an address and its owner.
 type Assignment struct {
 	// Address without a prefix length.
 	// +kubebuilder:validation:MaxLength=45
 	Address string `json:"address"`
-	// Kind of the owner: Gateway, Service or IngressRoute. All root IngressRoutes of a
-	// pool that ask for no address of their own share one, with no namespace and name.
+	// Kind of the owner: Gateway, Service or IngressRoute. All root IngressRoutes of a pool
+	// that request no address share one assignment, which has no namespace and no name.
 	Kind string `json:"kind"`
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -208,72 +210,78 @@ type AddressPoolList struct {
 
 func init() { register(&AddressPool{}, &AddressPoolList{}) }
 
-// Annotations with which Gateways, root IngressRoutes and Services choose.
+// Annotations with which Gateways, root IngressRoutes and Services select VIPs and their use.
 const (
-	// AnnotationPool names the AddressPool to take addresses from.
+	// AnnotationPool names the AddressPool from which VIPs are assigned.
 	AnnotationPool = "fairlead.dev/address-pool"
-	// AnnotationAddresses asks for addresses, at most one of each family, separated by
-	// commas. A Gateway has spec.addresses for this.
+	// AnnotationAddresses requests addresses, at most one of each family, separated by commas.
+	// A Gateway uses spec.addresses instead.
 	AnnotationAddresses = "fairlead.dev/addresses"
-	// AnnotationHosts of a Gateway says whose the hosts at its listeners are: HostsOfNamespaces or
-	// HostsShared, which is the default.
+	// AnnotationHosts of a Gateway selects who may serve a host at its listeners:
+	// HostsOfNamespaces or HostsShared, which is the default.
 	AnnotationHosts = "fairlead.dev/hosts"
-	// AnnotationShareVIP has Services share addresses: those of one namespace with the same
-	// value, and those of others whose value is NAMESPACE/VALUE, where the pool lets these
-	// namespaces share. Of two that want the same port the older has it, and one of the
-	// namespace that has the VIP before one of another.
+	// AnnotationShareVIP lets Services share VIPs. Services of one namespace share if they
+	// have the same value. A Service of another namespace takes part with the value
+	// NAMESPACE/VALUE, if the pool lets these namespaces share. If two Services use the same
+	// port, a Service of the VIP's namespace has precedence over one of another namespace, and
+	// then the older Service over the newer one.
 	AnnotationShareVIP = "fairlead.dev/share-vip"
-	// AnnotationDrainedBackends of a Service lists the addresses of backends that take no
-	// new work, separated by commas.
+	// AnnotationDrainedBackends of a Service lists the addresses of its draining backends,
+	// separated by commas.
 	AnnotationDrainedBackends = "fairlead.dev/drained-backends"
 )
 
-// AnnotationAllowEndpoints of a Namespace lists CIDRs, separated by commas. Endpoints of the namespace may
-// be there though they would be refused, in addresses of AddressPools, say.
+// AnnotationAllowEndpoints of a Namespace lists CIDRs, separated by commas. Endpoints of the
+// namespace in these networks are accepted although they would otherwise be refused, for
+// example because they are in an AddressPool.
 const AnnotationAllowEndpoints = "fairlead.dev/allow-endpoints"
 
 // The values of AnnotationHosts.
 const (
-	// HostsOfNamespaces: at each host the routes of one namespace are served, that of the oldest, and
-	// those of the Gateway's own namespace, or the ListenerSet's.
+	// HostsOfNamespaces: each host serves the routes of one namespace, that of its oldest
+	// route, and the routes of the namespace of the Gateway or the ListenerSet.
 	HostsOfNamespaces = "Namespace"
-	// HostsShared: routes of all namespaces that may attach are merged (Gateway API, HTTPRouteRule.matches).
+	// HostsShared: each host serves the routes of all namespaces that may attach, merged
+	// (Gateway API, HTTPRouteRule.matches).
 	HostsShared = "Shared"
 )
 
-// LoadBalancerClass is the class of the Services of type LoadBalancer that are ours.
+// LoadBalancerClass is the loadBalancerClass of the Services of type LoadBalancer that
+// Fairlead balances.
 const LoadBalancerClass = "fairlead.dev/l4"
 
-// ConditionServed is a condition of a Service of LoadBalancerClass: whether machines
-// answer at its address.
+// ConditionServed is a condition of a Service of LoadBalancerClass. It is true while machines
+// serve the Service at its VIP.
 const ConditionServed = "fairlead.dev/Served"
 
-// Reasons of ConditionServed, beside those that say why a Service has no address.
+// Reasons of ConditionServed, in addition to the reasons for which a Service has no address.
 const (
-	// ReasonServed says that every machine concerned balances it.
+	// ReasonServed says that every machine concerned balances the Service.
 	ReasonServed = "Served"
-	// ReasonPending says that a machine concerned has not said so yet.
+	// ReasonPending says that a machine concerned has not yet reported that it balances the
+	// Service.
 	ReasonPending = "Pending"
-	// ReasonUnsupportedProtocol says that no port of it is TCP or UDP.
+	// ReasonUnsupportedProtocol says that the Service has no TCP or UDP port.
 	ReasonUnsupportedProtocol = "UnsupportedProtocol"
-	// ReasonPortTaken says that another has a port of the address that it shares.
+	// ReasonPortTaken says that another Service has a port of the shared VIP.
 	ReasonPortTaken = "PortTaken"
 )
 
-// ConditionAccepted is true of a resource that has no fault of its own.
+// ConditionAccepted is true of a resource that is valid and conflicts with no other resource.
 const ConditionAccepted = "Accepted"
 
 // Reasons of ConditionAccepted.
 const (
-	// ReasonAccepted says that nothing is wrong with it.
+	// ReasonAccepted says that the resource is accepted.
 	ReasonAccepted = "Accepted"
-	// ReasonInvalid says that a field is wrong; the message names it.
+	// ReasonInvalid says that a field is invalid; the message names the field.
 	ReasonInvalid = "Invalid"
 	// ReasonOverlap says that an older pool has some of the addresses.
 	ReasonOverlap = "Overlap"
-	// ReasonMachineAddress says that an address of the pool is a machine's own.
+	// ReasonMachineAddress says that the pool contains an address of a machine.
 	ReasonMachineAddress = "MachineAddress"
-	// ReasonAddressInUse says that an address of the pool is somebody else's: a BGPPeer's, a
-	// Service's cluster IP, an endpoint, the address of a Service of another load balancer.
+	// ReasonAddressInUse says that the pool contains an address that is used elsewhere: by a
+	// BGPPeer, as a Service's cluster IP, by an endpoint, or by a Service of another load
+	// balancer.
 	ReasonAddressInUse = "AddressInUse"
 )

@@ -5,8 +5,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// BackendPolicy says how proxies treat the backends of a Service, whichever routes lead
-// there.
+// BackendPolicy configures how proxies treat the backends of a Service, for all routes to the
+// Service.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=backendpolicies,shortName=backendpol,categories=fairlead
@@ -26,11 +26,12 @@ type BackendPolicy struct {
 	Status gatewayv1.PolicyStatus `json:"status,omitempty,omitzero"`
 }
 
-// BackendPolicySpec is what is said of the backends of Services.
+// BackendPolicySpec configures the backends of Services.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.outlierDetection) || has(self.circuitBreaker) || has(self.retryBudget) || has(self.retryMethods) || has(self.idleTimeout) || has(self.sendProxyProtocol)",message="say at least one of outlierDetection, circuitBreaker, retryBudget, retryMethods, idleTimeout and sendProxyProtocol"
+// +kubebuilder:validation:XValidation:rule="has(self.outlierDetection) || has(self.circuitBreaker) || has(self.retryBudget) || has(self.retryMethods) || has(self.idleTimeout) || has(self.sendProxyProtocol)",message="set at least one of outlierDetection, circuitBreaker, retryBudget, retryMethods, idleTimeout and sendProxyProtocol"
 type BackendPolicySpec struct {
-	// TargetRefs name Services; sectionName is the name of a port.
+	// TargetRefs are the Services that the policy applies to; sectionName is the name of a
+	// port.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -38,67 +39,69 @@ type BackendPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, t == u))",message="name each target once"
 	TargetRefs []gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:"targetRefs"`
 
-	// OutlierDetection takes backends out for a while that keep failing.
+	// OutlierDetection ejects backends that keep failing, for a limited time.
 	// +optional
 	OutlierDetection *OutlierDetection `json:"outlierDetection,omitempty"`
 
-	// CircuitBreaker bounds what one machine sends to the Service at once; what is more is
-	// answered 503 at once.
+	// CircuitBreaker limits the load that one machine puts on the Service. Requests beyond the
+	// limits are answered 503.
 	// +optional
 	CircuitBreaker *CircuitBreaker `json:"circuitBreaker,omitempty"`
 
-	// RetryBudget bounds how many of the requests under way may be retries.
+	// RetryBudget limits the share of active requests that may be retries.
 	// +optional
 	RetryBudget *RetryBudget `json:"retryBudget,omitempty"`
 
-	// RetryMethods are further methods, besides GET, HEAD and OPTIONS, whose requests are sent
-	// again when a connection broke before an answer began. The first try may have been
-	// processed: backends must bear to get such a request twice (RFC 9110, 9.2.2).
+	// RetryMethods are the methods, in addition to GET, HEAD and OPTIONS, whose requests are
+	// retried if the connection breaks before the answer begins. A backend may have processed
+	// the first try, so it must tolerate duplicate requests (RFC 9110, 9.2.2).
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=4
 	RetryMethods []RetryMethod `json:"retryMethods,omitempty"`
 
-	// IdleTimeout closes connections to backends on which there was no request for so long. It
-	// should be less than what the backends have themselves: a request that meets a closing
-	// connection may be lost. Default: 50s.
+	// IdleTimeout closes a connection to a backend after this time without a request. It
+	// should be shorter than the idle timeout of the backends: a request on a connection that
+	// the backend is closing may be lost. Default: 50s.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="must be from 100ms to 1h"
 	IdleTimeout gatewayv1.Duration `json:"idleTimeout,omitempty"`
 
-	// SendProxyProtocol begins each connection with a PROXY header (version 2) that says
-	// who the client is. Backends must expect it.
+	// SendProxyProtocol begins each connection to a backend with a PROXY header (version 2),
+	// which contains the client's address. Backends must expect the header.
 	// +optional
 	SendProxyProtocol *bool `json:"sendProxyProtocol,omitempty"`
 }
 
-// RetryMethod is a method of requests that change something.
+// RetryMethod is an HTTP method that is not retried by default.
 //
 // +kubebuilder:validation:Enum=DELETE;PATCH;POST;PUT
 type RetryMethod string
 
-// OutlierDetection takes backends out that keep failing. The next time it is for longer:
-// the ejection time, times how often it happened.
+// OutlierDetection ejects backends that keep failing. The ejection time is multiplied by the
+// number of times that the backend has been ejected.
 type OutlierDetection struct {
-	// ConsecutiveErrors after which a backend is taken out: answers of 5xx, or none at
-	// all. Default: 5.
+	// ConsecutiveErrors is the number of errors in a row after which a backend is ejected. A
+	// 5xx answer and no answer are errors. Default: 5.
 	// +optional
 	// +kubebuilder:default=5
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	ConsecutiveErrors *int32 `json:"consecutiveErrors,omitempty"`
-	// Interval at which backends are let back in. Default: 10s.
+	// Interval between two checks whether the ejection time of a backend is over. Default:
+	// 10s.
 	// +optional
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="must be from 100ms to 1h"
 	Interval gatewayv1.Duration `json:"interval,omitempty"`
-	// EjectionTime is how long a backend stays out the first time. Default: 30s.
+	// EjectionTime is how long a backend is ejected the first time. Default: 30s.
 	// +optional
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('24h')",message="must be from 100ms to 24h"
 	EjectionTime gatewayv1.Duration `json:"ejectionTime,omitempty"`
-	// MaxEjectedPercent of the backends may be out at once. Default: 50.
+	// MaxEjectedPercent is the largest share of the backends that may be ejected at the same
+	// time. Default: 50.
 	// +optional
 	// +kubebuilder:default=50
 	// +kubebuilder:validation:Minimum=1
@@ -106,28 +109,28 @@ type OutlierDetection struct {
 	MaxEjectedPercent *int32 `json:"maxEjectedPercent,omitempty"`
 }
 
-// CircuitBreaker bounds what one machine sends to the Service at once. What is left out
-// has no bound.
+// CircuitBreaker limits the load that one machine puts on the Service. An omitted limit is
+// unlimited.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.maxConnections) || has(self.maxPendingRequests) || has(self.maxRequests)",message="say at least one of maxConnections, maxPendingRequests and maxRequests"
+// +kubebuilder:validation:XValidation:rule="has(self.maxConnections) || has(self.maxPendingRequests) || has(self.maxRequests)",message="set at least one of maxConnections, maxPendingRequests and maxRequests"
 type CircuitBreaker struct {
-	// MaxConnections to all backends together.
+	// MaxConnections is the limit of connections to all backends together.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
-	// MaxPendingRequests that wait for a connection.
+	// MaxPendingRequests is the limit of requests that wait for a connection.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPendingRequests *int32 `json:"maxPendingRequests,omitempty"`
-	// MaxRequests under way.
+	// MaxRequests is the limit of active requests.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxRequests *int32 `json:"maxRequests,omitempty"`
 }
 
-// RetryBudget bounds retries.
+// RetryBudget limits retries.
 type RetryBudget struct {
-	// Percent of the requests under way that may be retries.
+	// Percent is the largest share of active requests that may be retries.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Percent int32 `json:"percent"`

@@ -4,7 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// BGPPeer is a router, or a route reflector, to which machines advertise VIPs.
+// BGPPeer is a router or a route reflector to which machines advertise VIPs.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=peer,categories=fairlead
@@ -25,13 +25,13 @@ type BGPPeer struct {
 	Status BGPPeerStatus `json:"status,omitempty"`
 }
 
-// BGPPeerSpec is what an operator says of a peer.
+// BGPPeerSpec configures the sessions of machines with a peer.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.address) != has(self.interface)",message="give either address, or interface to find the router of a link"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.sourceAddress)",message="sourceAddress is for peers with an address: with interface the session comes from the link-local address"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttl)",message="ttl is for peers with an address: with interface the router is on the link"
 // +kubebuilder:validation:XValidation:rule="!has(self.interface) || !has(self.ttlSecurityHops) || self.ttlSecurityHops == 1",message="with interface the router is on the link: ttlSecurityHops must be 1"
-// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.holdTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self.holdTime) != duration('0s')",message="there are no keepalives with holdTime 0s: leave one of the two out"
+// +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.holdTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self.holdTime) != duration('0s')",message="holdTime 0s turns keepalives off: leave one of the two out"
 // +kubebuilder:validation:XValidation:rule="!has(self.keepaliveTime) || !has(self.holdTime) || !self.holdTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || !self.keepaliveTime.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self.holdTime) == duration('0s') || duration(self.keepaliveTime) < duration(self.holdTime)",message="keepaliveTime must be shorter than holdTime"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || self.localASN != self.peerASN",message="ttl is for external peers: localASN and peerASN are the same"
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || !has(self.ttlSecurityHops)",message="ttl and ttlSecurityHops exclude each other: with ttlSecurityHops packets have TTL 255"
@@ -41,8 +41,8 @@ type BGPPeer struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.localPreference) || self.localASN == self.peerASN",message="localPreference is for internal peers: localASN and peerASN differ"
 // +kubebuilder:validation:XValidation:rule="!has(self.prepend) || self.prepend == 0 || self.localASN != self.peerASN",message="prepend is for external peers: localASN and peerASN are the same"
 type BGPPeerSpec struct {
-	// Address of the peer, IPv4 or IPv6. A link-local IPv6 address has its interface:
-	// fe80::1%eth0. Give either address or interface.
+	// Address of the peer, IPv4 or IPv6. A link-local IPv6 address needs its interface:
+	// fe80::1%eth0. Set either address or interface.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
@@ -51,12 +51,13 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!isIP(self.split('%')[0]) || self.contains('%') == (ip(self.split('%')[0]).family() == 6 && ip(self.split('%')[0]).isLinkLocalUnicast())",message="a link-local IPv6 address needs its interface, as in fe80::1%eth0, and no other address has one"
 	Address string `json:"address,omitempty"`
 
-	// Interface whose router is the peer, by its name on each machine: machines find the
-	// router's link-local address by its Router Advertisements (RFC 4861), and send their own,
-	// so that it finds theirs. For links with one router at the other end.
+	// Interface is the name of the interface, on each machine, that leads to the peer.
+	// Machines learn the router's link-local address from its Router Advertisements (RFC
+	// 4861). They send Router Advertisements too, so that the router learns their addresses.
+	// The link must have one router at the other end.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[^/:%\s]{1,15}$`
-	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..'])",message="is no name of an interface"
+	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..'])",message="is not a valid interface name"
 	Interface string `json:"interface,omitempty"`
 
 	// Port of the peer.
@@ -69,17 +70,18 @@ type BGPPeerSpec struct {
 	// LocalASN is the AS of the machines.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535, 4294967295])",message="is reserved (RFC 6793, RFC 7300) and nobody's AS"
+	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535, 4294967295])",message="is a reserved AS (RFC 6793, RFC 7300)"
 	LocalASN int64 `json:"localASN"`
 
-	// PeerASN is the AS of the peer; the same as localASN makes it an internal peer, such
-	// as a route reflector.
+	// PeerASN is the AS of the peer. If it is the same as localASN, the peer is internal, for
+	// example a route reflector.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
-	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535, 4294967295])",message="is reserved (RFC 6793, RFC 7300) and nobody's AS"
+	// +kubebuilder:validation:XValidation:rule="!(self in [23456, 65535, 4294967295])",message="is a reserved AS (RFC 6793, RFC 7300)"
 	PeerASN int64 `json:"peerASN"`
 
-	// Machines that keep a session with the peer, by their labels; all when left out.
+	// Machines selects, by label, the machines that have a session with the peer. Default:
+	// all.
 	// +optional
 	Machines *metav1.LabelSelector `json:"machines,omitempty"`
 
@@ -89,46 +91,49 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:Maximum=255
 	TTL int32 `json:"ttl,omitempty"`
 
-	// TTLSecurityHops takes packets of the peer only from so many hops away: 1 is on the
-	// machines' link (RFC 5082, GTSM). The peer must send with TTL 255, as machines then do.
+	// TTLSecurityHops is the largest distance, in hops, from which packets of the peer are
+	// accepted; 1 is the machines' link (RFC 5082, GTSM). The peer must send packets with TTL
+	// 255. The machines do so, too.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=254
 	TTLSecurityHops int32 `json:"ttlSecurityHops,omitempty"`
 
-	// Connection says who opens it: Active has machines connect to the peer; Passive has
-	// them wait for it, at port 179; Both does both, and one connection stays.
+	// Connection selects the side that opens the TCP connection. Active: machines connect to
+	// the peer. Passive: machines wait for the peer at port 179. Both: machines do both, and
+	// one connection remains.
 	// +optional
 	// +kubebuilder:default=Active
 	Connection ConnectionMode `json:"connection,omitempty"`
 
-	// SourceAddress of the session: an address, or a network in which each machine has one.
+	// SourceAddress of the session: an address, or a network in which each machine has one
+	// address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address like 192.0.2.7, or a network like 192.0.2.0/24 in which each machine has one"
 	SourceAddress string `json:"sourceAddress,omitempty"`
 
-	// VRF by which machines reach the peer: the name of its device.
+	// VRF is the name of the VRF device through which machines reach the peer.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[^/:%\s]{1,15}$`
 	VRF string `json:"vrf,omitempty"`
 
-	// Role of the machines towards the peer (RFC 9234): the session begins only if the
-	// peer's role fits, and routes are marked so that they do not leak.
+	// Role of the machines towards the peer (RFC 9234). The session is established only if the
+	// peer's role matches, and routes are marked to prevent route leaks.
 	// +optional
 	Role BGPRole `json:"role,omitempty"`
 
-	// StrictRole refuses a peer that does not tell its role.
+	// StrictRole refuses a peer that announces no role.
 	// +optional
 	StrictRole bool `json:"strictRole,omitempty"`
 
-	// PasswordSecret names a Secret in the planes' namespace (fairlead-system) whose key
-	// "password" signs the TCP segments (RFC 2385, MD5).
+	// PasswordSecret is the name of a Secret in the planes' namespace (fairlead-system). Its
+	// key "password" authenticates the TCP segments (RFC 2385, MD5).
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	PasswordSecret string `json:"passwordSecret,omitempty"`
 
-	// HoldTime after which a silent peer is given up; 0s is never.
+	// HoldTime after which the session with a silent peer ends; 0s means never.
 	// +optional
 	// +kubebuilder:default="9s"
 	// +kubebuilder:validation:Type=string
@@ -138,7 +143,8 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self).getMilliseconds() % 1000 == 0",message="holdTime must be whole seconds"
 	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
 
-	// KeepaliveTime between keepalives; a third of the hold time when left out.
+	// KeepaliveTime is the time between two keepalive messages. Default: a third of the hold
+	// time.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -147,7 +153,7 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self).getMilliseconds() % 1000 == 0",message="must be whole seconds"
 	KeepaliveTime *metav1.Duration `json:"keepaliveTime,omitempty"`
 
-	// ConnectRetryTime is the longest time between two tries to connect.
+	// ConnectRetryTime is the longest time between two attempts to connect.
 	// +optional
 	// +kubebuilder:default="10s"
 	// +kubebuilder:validation:Type=string
@@ -156,49 +162,51 @@ type BGPPeerSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) >= duration('1s') && duration(self) <= duration('3600s')",message="must be between 1s and 1h"
 	ConnectRetryTime *metav1.Duration `json:"connectRetryTime,omitempty"`
 
-	// BFD watches the path to the peer, and finds it broken sooner than the hold time.
+	// BFD monitors the path to the peer and detects a failure sooner than the hold time does.
 	// +optional
 	BFD *BFDSpec `json:"bfd,omitempty"`
 
-	// GracefulRestart has the peer keep our routes while an agent restarts; Envoy goes on.
+	// GracefulRestart lets the peer keep the machine's routes while the agent restarts and
+	// Envoy continues to serve.
 	// +optional
 	// +kubebuilder:default={}
 	GracefulRestart GracefulRestartSpec `json:"gracefulRestart,omitempty"`
 
-	// AddPath offers to send several paths of one prefix (RFC 7911).
+	// AddPath offers the peer several paths for a prefix (RFC 7911).
 	// +optional
 	AddPath bool `json:"addPath,omitempty"`
 
-	// Families that the session carries; that of address, or both with interface, when left
-	// out.
+	// Families of addresses that the session carries. Default: the family of address; with
+	// interface, both families.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=2
 	Families []Family `json:"families,omitempty"`
 
-	// NextHopIPv4 replaces the session's own address as next hop of IPv4 prefixes: an
-	// address, or a network in which each machine has one.
+	// NextHopIPv4 replaces the session's own address as the next hop of IPv4 prefixes: an
+	// address, or a network in which each machine has one address.
 	// +optional
 	// +kubebuilder:validation:MaxLength=18
 	// +kubebuilder:validation:XValidation:rule="isIP(self) ? ip(self).family() == 4 && ip(self).isGlobalUnicast() : isCIDR(self) && cidr(self).ip().family() == 4",message="must be an IPv4 address at which a router can reach a machine, or an IPv4 network in which each machine has one"
 	NextHopIPv4 string `json:"nextHopIPv4,omitempty"`
 
-	// NextHopIPv6 is the same of IPv6 prefixes.
+	// NextHopIPv6 is the next hop of IPv6 prefixes, like nextHopIPv4.
 	// +optional
 	// +kubebuilder:validation:MaxLength=43
 	// +kubebuilder:validation:XValidation:rule="isIP(self) ? ip(self).family() == 6 && ip(self).isGlobalUnicast() : isCIDR(self) && cidr(self).ip().family() == 6",message="must be an IPv6 address at which a router can reach a machine, or an IPv6 network in which each machine has one"
 	NextHopIPv6 string `json:"nextHopIPv6,omitempty"`
 
-	// MaxPrefixes that the peer may send. None of them is used: what is above the limit is
-	// not even counted.
+	// MaxPrefixes is the largest number of prefixes that the peer may send. No prefix of the
+	// peer is used, and prefixes beyond the limit are not counted.
 	// +optional
 	// +kubebuilder:default=1000
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000
 	MaxPrefixes int32 `json:"maxPrefixes,omitempty"`
 
-	// MaxPrefixesAction says what happens above that limit: Ignore keeps the session, and
-	// says so; EndSession ends it, with all VIPs that it carries, and tries again later.
+	// MaxPrefixesAction is the action if the peer exceeds the limit. Ignore keeps the session
+	// and reports the excess. EndSession ends the session, which withdraws its VIPs, and
+	// retries later.
 	// +optional
 	// +kubebuilder:default=Ignore
 	MaxPrefixesAction MaxPrefixesAction `json:"maxPrefixesAction,omitempty"`
@@ -206,7 +214,7 @@ type BGPPeerSpec struct {
 	PathAttributes `json:",inline"`
 }
 
-// MaxPrefixesAction says what happens when a peer sends more prefixes than it may.
+// MaxPrefixesAction is the action if a peer sends too many prefixes.
 //
 // +kubebuilder:validation:Enum=Ignore;EndSession
 type MaxPrefixesAction string
@@ -228,9 +236,9 @@ const (
 	FamilyIPv6 Family = "IPv6"
 )
 
-// BFDSpec says how closely a path is watched (RFC 5880).
+// BFDSpec configures the monitoring of a path (RFC 5880).
 type BFDSpec struct {
-	// Interval between packets, sent and expected.
+	// Interval between two packets, in both directions.
 	// +optional
 	// +kubebuilder:default="300ms"
 	// +kubebuilder:validation:Type=string
@@ -239,21 +247,21 @@ type BFDSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!self.matches('^(0|([0-9]*[.]?[0-9]+(ns|us|ms|s|m|h))+)$') || duration(self) >= duration('10ms') && duration(self) <= duration('60s')",message="must be between 10ms and 60s"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 
-	// Multiplier is how many packets must be missed until the path is down.
+	// Multiplier is the number of missed packets after which the path is down.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
 	Multiplier int32 `json:"multiplier,omitempty"`
 
-	// Mode is how BFD packets reach the peer: SingleHop (RFC 5881, port 3784) takes only
-	// those that crossed no router; MultiHop (RFC 5883, port 4784) takes others, too. When
-	// left out, it is SingleHop for external peers on the link, else MultiHop.
+	// Mode of BFD. SingleHop (RFC 5881, port 3784) accepts only packets that crossed no
+	// router. MultiHop (RFC 5883, port 4784) also accepts packets that crossed routers.
+	// Default: SingleHop for external peers on the link, otherwise MultiHop.
 	// +optional
 	Mode BFDMode `json:"mode,omitempty"`
 }
 
-// BFDMode is how BFD packets reach a peer.
+// BFDMode is the distance over which BFD packets are accepted.
 //
 // +kubebuilder:validation:Enum=SingleHop;MultiHop
 type BFDMode string
@@ -264,7 +272,7 @@ const (
 	BFDMultiHop  BFDMode = "MultiHop"
 )
 
-// ConnectionMode says who opens the connection of a session.
+// ConnectionMode selects the side that opens the connection of a session.
 //
 // +kubebuilder:validation:Enum=Active;Passive;Both
 type ConnectionMode string
@@ -276,7 +284,7 @@ const (
 	ConnectionBoth    ConnectionMode = "Both"
 )
 
-// BGPRole is what a speaker is to another one (RFC 9234).
+// BGPRole is the role of a speaker towards its peer (RFC 9234).
 //
 // +kubebuilder:validation:Enum=Provider;RouteServer;RouteServerClient;Customer;Peer
 type BGPRole string
@@ -290,14 +298,13 @@ const (
 	RolePeer              BGPRole = "Peer"
 )
 
-// GracefulRestartSpec says how long a peer keeps our routes without a session (RFC
-// 4724).
+// GracefulRestartSpec configures how long a peer keeps routes without a session (RFC 4724).
 type GracefulRestartSpec struct {
-	// Disabled has the peer drop our routes with the session.
+	// Disabled makes the peer remove the routes when the session ends.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 
-	// RestartTime that an agent may be away.
+	// RestartTime is the longest time for which an agent may be away.
 	// +optional
 	// +kubebuilder:default="15s"
 	// +kubebuilder:validation:Type=string
@@ -308,17 +315,17 @@ type GracefulRestartSpec struct {
 	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
 }
 
-// BGPPeerStatus is what the plane last wrote of a peer. It is written on transitions
-// only; `fairlead bgp` shows the sessions as they are now.
+// BGPPeerStatus is the state of a peer that the plane last wrote. The plane writes it on
+// transitions only; `fairlead bgp` shows the current sessions.
 type BGPPeerStatus struct {
-	// InForce are the settings that machines have: those of spec, or, while these cannot be
-	// used, the last ones that could. A bad edit ends no session.
+	// InForce are the settings that machines use: those of spec or, while spec is invalid, the
+	// last valid ones. An invalid edit therefore ends no session.
 	// +optional
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	InForce *BGPPeerSpec `json:"inForce,omitempty"`
-	// Conditions of the peer: Accepted, and Established, which is true while every
+	// Conditions of the peer: Accepted and Established. Established is true while every
 	// connected machine that is selected has a session.
 	// +optional
 	// +listType=map
@@ -337,30 +344,29 @@ type BGPPeerList struct {
 
 func init() { register(&BGPPeer{}, &BGPPeerList{}) }
 
-// SystemNamespace is where planes keep what is theirs, and where the Secrets of peers
-// are.
+// SystemNamespace is the namespace of the planes' own objects and of the peers' Secrets.
 const SystemNamespace = "fairlead-system"
 
-// Reasons of ConditionAccepted of a peer, next to ReasonAccepted and ReasonInvalid.
+// Reasons of ConditionAccepted of a peer, in addition to ReasonAccepted and ReasonInvalid.
 const (
 	// ReasonConflict says that an older peer has the same address on some machine.
 	ReasonConflict = "Conflict"
-	// ReasonPasswordMissing says that the Secret with the password is not there.
+	// ReasonPasswordMissing says that the Secret with the password does not exist.
 	ReasonPasswordMissing = "PasswordMissing"
 )
 
-// ConditionRouterIDConflict is there, and true, only while several machines have one
-// router id. The oldest keeps it; the others choose their own.
+// ConditionRouterIDConflict is present, and true, only while several machines have the same
+// router ID. The oldest machine keeps the ID; the others choose another one.
 const ConditionRouterIDConflict = "RouterIDConflict"
 
-// ReasonDuplicate says that a router id stands in several Machines.
+// ReasonDuplicate says that several Machines have the same router ID.
 const ReasonDuplicate = "Duplicate"
 
 // ConditionEstablished is true of a peer to which all selected machines have a session.
 const ConditionEstablished = "Established"
 
-// Reasons of ConditionEstablished besides those of a session, which docs/reference/status.md
-// lists.
+// Reasons of ConditionEstablished, in addition to the reasons of a session, which
+// docs/reference/status.md lists.
 const (
 	// ReasonEstablished says that every session is up.
 	ReasonEstablished = "Established"

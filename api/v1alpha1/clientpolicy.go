@@ -6,8 +6,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// ClientPolicy says how clients are treated at listeners: how their addresses are known,
-// what they may use up, how long they may take, and what is written down about them.
+// ClientPolicy configures how listeners treat clients: the detection of client addresses,
+// limits, timeouts and access logs.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=clientpolicies,shortName=clientpol,categories=fairlead
@@ -28,16 +28,17 @@ type ClientPolicy struct {
 	Status gatewayv1.PolicyStatus `json:"status,omitempty,omitzero"`
 }
 
-// ClientPolicySpec is what an operator says of clients. What is left out follows the
-// policy of the next larger target: of a Gateway after its listener, of the GatewayClass
-// after the Gateway; and then the defaults.
+// ClientPolicySpec configures clients. The most specific policy applies to each field: that of
+// a listener before that of its Gateway, and that of a Gateway before that of its
+// GatewayClass. A field that no policy sets has its default.
 //
-// +kubebuilder:validation:XValidation:rule="!(has(self.http3) && self.http3 && has(self.acceptProxyProtocol) && self.acceptProxyProtocol)",message="HTTP/3 has no PROXY headers: say http3 or acceptProxyProtocol, not both"
+// +kubebuilder:validation:XValidation:rule="!(has(self.http3) && self.http3 && has(self.acceptProxyProtocol) && self.acceptProxyProtocol)",message="HTTP/3 has no PROXY headers: set http3 or acceptProxyProtocol, not both"
 type ClientPolicySpec struct {
-	// TargetRefs name GatewayClasses, Gateways (sectionName: a listener) and ListenerSets
-	// (the same). A GatewayClass is everybody's: only policies in the planes' namespace
-	// (fairlead-system) may target one. Its policy also holds for the listeners that
-	// Gateways without addresses of their own share with IngressRoutes.
+	// TargetRefs are the GatewayClasses, Gateways (sectionName: a listener) and ListenerSets
+	// (sectionName: a listener) that the policy applies to. All teams share a GatewayClass, so
+	// only policies in the planes' namespace (fairlead-system) may target one. Such a policy
+	// also applies to the shared listeners, which serve IngressRoutes and the Gateways without
+	// addresses of their own.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -46,56 +47,56 @@ type ClientPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, t == u))",message="name each target once"
 	TargetRefs []gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:"targetRefs"`
 
-	// TrustedHops is how many proxies in front of ours append to X-Forwarded-For: the
-	// client's address is the one that the first of them saw. 0 trusts no proxy. Left
-	// out, the machine's own setting holds.
+	// TrustedHops is the number of proxies in front of the machines that append to
+	// X-Forwarded-For. The client's address is the address that the first of them saw. 0
+	// trusts no proxy. Default: the machine's own setting.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	TrustedHops *int32 `json:"trustedHops,omitempty"`
 
-	// AcceptProxyProtocol takes the client's address from a PROXY header (version 1 or 2),
-	// with which every connection must begin then.
+	// AcceptProxyProtocol reads the client's address from a PROXY header (version 1 or 2).
+	// Every connection must then begin with such a header.
 	// +optional
 	AcceptProxyProtocol *bool `json:"acceptProxyProtocol,omitempty"`
 
-	// HTTP3 serves HTTP/3 at the port of HTTPS over UDP too, and tells clients (RFC 7838).
-	// Not where clients must show certificates, nor with acceptProxyProtocol.
+	// HTTP3 also serves HTTP/3 (UDP) at the port of HTTPS, and advertises it to clients (RFC
+	// 7838). It has no effect where clients must present certificates, and excludes
+	// acceptProxyProtocol.
 	// +optional
 	HTTP3 *bool `json:"http3,omitempty"`
 
-	// Path is what is made of the paths of requests before routes and policies are looked for.
-	// Backends get what routes were looked for by.
+	// Path configures the normalisation of request paths, which precedes the matching of
+	// routes and policies. Backends receive the normalised path.
 	// +optional
 	Path *ClientPath `json:"path,omitempty"`
 
-	// Forwarded is what backends are told of what clients asked for.
+	// Forwarded configures the X-Forwarded headers that backends receive.
 	// +optional
 	Forwarded *ClientForwarded `json:"forwarded,omitempty"`
 
-	// ErrorPages are shown in place of the proxy's own errors, also where no route is found. Those of RoutePolicies go
-	// before them.
+	// ErrorPages replace the proxy's own errors, including those of requests that match no
+	// route. Error pages of RoutePolicies have precedence.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 32768",message="pages must have 32768 characters together at most"
+	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 32768",message="pages must have at most 32768 characters together"
 	ErrorPages []ErrorPage `json:"errorPages,omitempty"`
 
-	// Limits of what clients may use up.
+	// Limits of the resources that clients may use.
 	// +optional
 	Limits *ClientLimits `json:"limits,omitempty"`
 
-	// Timeouts end what slow clients hold open.
+	// Timeouts of slow clients.
 	// +optional
 	Timeouts *ClientTimeouts `json:"timeouts,omitempty"`
 
-	// TLS of clients.
+	// TLS configures the TLS connections of clients.
 	// +optional
 	TLS *ClientTLS `json:"tls,omitempty"`
 
-	// AccessLog is where a line about each request goes; left out, the machine's own
-	// setting holds.
+	// AccessLog configures the access log. Default: the machine's own setting.
 	// +optional
 	AccessLog *AccessLog `json:"accessLog,omitempty"`
 
@@ -104,10 +105,10 @@ type ClientPolicySpec struct {
 	Tracing *Tracing `json:"tracing,omitempty"`
 }
 
-// ClientForwarded is what backends are told of what clients asked for. A proxy that is trusted (trustedHops) may have
-// said it already; then its word stays.
+// ClientForwarded configures the X-Forwarded headers that backends receive. A header that a
+// trusted proxy (trustedHops) has already set is kept.
 type ClientForwarded struct {
-	// Host sets X-Forwarded-Host to the host that the client asked for.
+	// Host sets X-Forwarded-Host to the host that the client requested.
 	// +optional
 	Host *bool `json:"host,omitempty"`
 	// Port sets X-Forwarded-Port to the port at which the client arrived.
@@ -115,90 +116,97 @@ type ClientForwarded struct {
 	Port *bool `json:"port,omitempty"`
 }
 
-// ClientPath is what is made of the paths of requests. Many backends take "//admin" and "/%2Fadmin"
-// for "/admin": where proxies do not, rules for "/admin" are walked around.
+// ClientPath configures the normalisation of request paths. Many backends treat "//admin" and
+// "/%2Fadmin" as "/admin". If the proxy does not, clients can bypass rules for "/admin".
 type ClientPath struct {
-	// EscapedSlashesAction is what becomes of paths with an escaped slash or backslash ("%2F",
-	// "%5C"). Default: UnescapeAndRedirect; with disableMergeSlashes RejectRequest.
+	// EscapedSlashesAction is the treatment of paths with an escaped slash or backslash
+	// ("%2F", "%5C"). Default: UnescapeAndRedirect; with disableMergeSlashes, RejectRequest.
 	// +optional
 	EscapedSlashesAction EscapedSlashesAction `json:"escapedSlashesAction,omitempty"`
-	// DisableMergeSlashes leaves "//" as it is; otherwise it is taken for "/".
+	// DisableMergeSlashes keeps adjacent slashes. By default "//" becomes "/".
 	// +optional
 	DisableMergeSlashes *bool `json:"disableMergeSlashes,omitempty"`
 }
 
-// EscapedSlashesAction is what becomes of paths with escaped slashes.
+// EscapedSlashesAction is the treatment of paths with escaped slashes.
 //
 // +kubebuilder:validation:Enum=UnescapeAndRedirect;UnescapeAndForward;RejectRequest;KeepUnchanged
 type EscapedSlashesAction string
 
 // The actions.
 const (
-	// UnescapeAndRedirect sends clients to the path with slashes (307); calls of gRPC get INTERNAL.
+	// UnescapeAndRedirect redirects clients to the path with slashes (307); gRPC calls fail
+	// with INTERNAL.
 	UnescapeAndRedirect EscapedSlashesAction = "UnescapeAndRedirect"
-	// UnescapeAndForward takes them for slashes, and backends get slashes.
+	// UnescapeAndForward unescapes the slashes, for the matching and for the backend.
 	UnescapeAndForward EscapedSlashesAction = "UnescapeAndForward"
 	// RejectRequest answers 400.
 	RejectRequest EscapedSlashesAction = "RejectRequest"
-	// KeepUnchanged takes them for a part of a name. It is for backends that do, too, like registries
-	// of packages, and forges.
+	// KeepUnchanged treats escaped slashes as a part of a path segment. It is for backends
+	// that do the same, such as package registries and Git forges.
 	KeepUnchanged EscapedSlashesAction = "KeepUnchanged"
 )
 
-// ClientLimits bound what clients may use up, at each machine.
+// ClientLimits limit the resources that clients may use at each machine.
 type ClientLimits struct {
-	// MaxConnections at once at the listener; more are closed at once.
+	// MaxConnections is the limit of open connections of the listener; further connections are
+	// closed immediately.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000000
 	MaxConnections *int32 `json:"maxConnections,omitempty"`
-	// MaxHeaderBytes of a request's headers; more is answered 431. Default: 61440 (60 KiB).
+	// MaxHeaderBytes is the size limit of a request's headers; larger requests are answered
+	// 431. Default: 61440 (60 KiB).
 	// +optional
 	// +kubebuilder:validation:Minimum=1024
 	// +kubebuilder:validation:Maximum=8388608
 	MaxHeaderBytes *int32 `json:"maxHeaderBytes,omitempty"`
-	// MaxHeaders is how many headers a request may have; more is answered 431. Default: 100.
+	// MaxHeaders is the limit of headers in a request; requests with more are answered 431.
+	// Default: 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=10
 	// +kubebuilder:validation:Maximum=10000
 	MaxHeaders *int32 `json:"maxHeaders,omitempty"`
-	// MaxRequestsPerConnection after which a connection is closed in order, so that load
-	// spreads anew; none when left out.
+	// MaxRequestsPerConnection is the number of requests after which a connection is closed
+	// gracefully, so that load is rebalanced. Default: unlimited.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxRequestsPerConnection *int32 `json:"maxRequestsPerConnection,omitempty"`
-	// MaxStreams under way at once on one HTTP/2 or HTTP/3 connection. Default: 100.
+	// MaxStreams is the limit of active streams on an HTTP/2 or HTTP/3 connection. Default:
+	// 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000
 	MaxStreams *int32 `json:"maxStreams,omitempty"`
 }
 
-// ClientTimeouts end what slow clients hold open.
+// ClientTimeouts are the timeouts of slow clients.
 type ClientTimeouts struct {
-	// Headers must have arrived within this time after the first byte. Default: 10s.
+	// Headers is the time within which the headers must arrive after their first byte.
+	// Default: 10s.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('1h')",message="must be from 10ms to 1h"
 	Headers *gatewayv1.Duration `json:"headers,omitempty"`
-	// Request, body included, must have arrived within this time; no bound when left out.
+	// Request is the time within which the whole request, including its body, must arrive.
+	// Default: unlimited.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('24h')",message="must be from 10ms to 24h; for no bound leave it out"
 	Request *gatewayv1.Duration `json:"request,omitempty"`
-	// Idle connections and streams end after this time. Default: 5m.
+	// Idle is the time after which an idle connection or stream is closed. Default: 5m.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('24h')",message="must be from 100ms to 24h"
 	Idle *gatewayv1.Duration `json:"idle,omitempty"`
 }
 
-// ClientTLS is what is asked of TLS clients.
+// ClientTLS configures the TLS connections of clients.
 type ClientTLS struct {
-	// MinVersion of TLS, for host names that ask for none themselves. Default: 1.2.
+	// MinVersion is the minimum TLS version, for hosts that set none themselves. Default: 1.2.
 	// +optional
 	// +kubebuilder:validation:Enum="1.0";"1.1";"1.2";"1.3"
 	MinVersion string `json:"minVersion,omitempty"`
 }
 
-// LogDestination says where access logs go.
+// LogDestination is the destination of access logs.
 //
 // +kubebuilder:validation:Enum=File;OTLP;Off
 type LogDestination string
@@ -210,27 +218,27 @@ const (
 	LogOff  LogDestination = "Off"
 )
 
-// AccessLog is where a line about each request goes, and what is in it.
+// AccessLog configures the access log, which has a line for each request.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.destination) && self.destination == 'OTLP') == has(self.collector)",message="collector must be set with destination OTLP, and only then"
-// +kubebuilder:validation:XValidation:rule="!has(self.destination) || self.destination != 'Off' || (!has(self.fields) && !has(self.errorsOnly))",message="fields and errorsOnly mean nothing with destination Off: leave them out"
+// +kubebuilder:validation:XValidation:rule="!has(self.destination) || self.destination != 'Off' || (!has(self.fields) && !has(self.errorsOnly))",message="fields and errorsOnly have no effect with destination Off: leave them out"
 type AccessLog struct {
 	// Destination is File (JSON lines in the machine's access log file), OTLP (an
 	// OpenTelemetry collector) or Off.
 	// +optional
 	// +kubebuilder:default=File
 	Destination LogDestination `json:"destination,omitempty"`
-	// Collector takes log records over OTLP (gRPC).
+	// Collector receives log records over OTLP (gRPC).
 	// +optional
 	Collector *gatewayv1.BackendObjectReference `json:"collector,omitempty"`
-	// Fields to write; all when left out.
+	// Fields of each line. Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=40
 	Fields []AccessLogField `json:"fields,omitempty"`
-	// ErrorsOnly writes requests only that were answered 4xx or 5xx or not at all, and calls of gRPC
-	// that failed.
+	// ErrorsOnly logs only failed requests: those answered 4xx or 5xx, those without an
+	// answer, and failed gRPC calls.
 	// +optional
 	ErrorsOnly bool `json:"errorsOnly,omitempty"`
 }
@@ -240,7 +248,7 @@ type AccessLog struct {
 // +kubebuilder:validation:Enum=time;client;listener;server_name;tls_version;tls_cipher;client_subject;method;host;path;protocol;status;grpc_status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;attempts;request_id;trace_id;user_agent;transport_failure
 type AccessLogField string
 
-// AccessLogFields are all fields, as the schema has them.
+// AccessLogFields returns all fields, in the order of the schema.
 func AccessLogFields() []AccessLogField {
 	return []AccessLogField{
 		"time", "client", "listener", "server_name", "tls_version", "tls_cipher", "client_subject", "method", "host", "path", "protocol",
@@ -251,15 +259,15 @@ func AccessLogFields() []AccessLogField {
 
 // Tracing reports spans.
 type Tracing struct {
-	// Collector takes spans over OTLP (gRPC).
+	// Collector receives spans over OTLP (gRPC).
 	Collector gatewayv1.BackendObjectReference `json:"collector"`
-	// SamplePercent of the requests begins a trace: 0 to 100, a number or a text like
-	// "0.5". Traces that clients began go on in any case. Default: 100.
+	// SamplePercent is the share of requests that begin a trace: 0 to 100, as a number or as a
+	// text like "0.5". Traces that a client began always continue. Default: 100.
 	// +optional
 	// +kubebuilder:validation:XIntOrString
 	// +kubebuilder:validation:XValidation:rule="type(self) == int ? (self >= 0 && self <= 100) : self.matches('^(100(\\\\.0+)?|[0-9]{1,2}(\\\\.[0-9]{1,4})?)$')",message="must be from 0 to 100, with at most four decimals, like 10 or \"0.5\""
 	SamplePercent *intstr.IntOrString `json:"samplePercent,omitempty"`
-	// ServiceName that spans carry. Default: fairlead.
+	// ServiceName of the spans. Default: fairlead.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=255

@@ -1,8 +1,8 @@
 // Package v1alpha1 holds Fairlead's own resources, API group fairlead.dev.
 //
-// It is types and their registration only: no defaults beyond the schema's, no
-// behaviour, nothing of ours imported. What a field means is said here once; the
-// CRDs, `kubectl explain` and the reference are made from these comments.
+// It has only types and their registration: no defaults beyond the schema's, no behaviour,
+// and no import of other packages of Fairlead. These comments are the only definition of the
+// fields: the CRDs, and with them `kubectl explain`, are generated from the comments.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.dev

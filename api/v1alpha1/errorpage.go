@@ -2,11 +2,11 @@ package v1alpha1
 
 import "k8s.io/apimachinery/pkg/util/intstr"
 
-// ErrorPage is what clients are shown in place of the short line with which the proxy answers an error. Calls of
-// gRPC are never shown one.
+// ErrorPage replaces the short text with which the proxy answers an error. It is never sent to
+// gRPC clients.
 type ErrorPage struct {
-	// Statuses of the answers that have it: from 400 to 599, or 4xx and 5xx. Of several pages for one status the first
-	// in the list is shown.
+	// Statuses of the answers that the page replaces: numbers from 400 to 599, 4xx and 5xx. If
+	// several pages match a status, the first one in the list is used.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
@@ -18,7 +18,7 @@ type ErrorPage struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[\x20-\x7e]+$`
 	ContentType string `json:"contentType,omitempty"`
-	// Body is the page, as it is.
+	// Body of the page, sent unchanged.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=16384
 	Body string `json:"body"`
@@ -27,19 +27,19 @@ type ErrorPage struct {
 // RouteErrorPage is an ErrorPage of routes.
 type RouteErrorPage struct {
 	ErrorPage `json:",inline"`
-	// Of says whose answers have it: Proxy, those that the proxy gives itself; or All, those of backends too, of which
-	// the status stays, and headers and body do not.
+	// Of selects the errors that the page replaces. Proxy: errors of the proxy itself. All:
+	// errors of backends, too; the status is kept, and the page replaces headers and body.
 	// +optional
 	// +kubebuilder:default=Proxy
 	Of ErrorsOf `json:"of,omitempty"`
 }
 
-// ErrorsOf is whose errors.
+// ErrorsOf is the origin of errors.
 //
 // +kubebuilder:validation:Enum=Proxy;All
 type ErrorsOf string
 
-// Whose.
+// The origins of errors.
 const (
 	ErrorsOfProxy ErrorsOf = "Proxy"
 	ErrorsOfAll   ErrorsOf = "All"

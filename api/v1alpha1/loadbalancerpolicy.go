@@ -5,8 +5,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// LoadBalancerPolicy says how machines balance the connections and datagrams that clients
-// send to a VIP: of a Service of class fairlead.dev/l4, of a Gateway, or of a route.
+// LoadBalancerPolicy configures how machines balance the connections and datagrams that
+// clients send to a VIP of a Service of class fairlead.dev/l4, a Gateway or a route.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=loadbalancerpolicies,shortName=lbpol,categories=fairlead
@@ -28,21 +28,22 @@ type LoadBalancerPolicy struct {
 	Status gatewayv1.PolicyStatus `json:"status,omitempty,omitzero"`
 }
 
-// LoadBalancerPolicySpec is how connections and datagrams are balanced. What is left out
-// is what a policy of a larger target says, or the default.
+// LoadBalancerPolicySpec configures the balancing of connections and datagrams. An omitted
+// field has the value of the policy of a less specific target, or its default.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.mode), has(self.dataPlane), has(self.hash), has(self.sessionAffinity), has(self.healthCheck), has(self.panicThreshold), has(self.drainTime), has(self.sourceRanges), has(self.newFlowsPerSecond), has(self.externalTrafficPolicy), has(self.weights), has(self.scheduler), has(self.maxFlowsPerBackend), has(self.quic)].exists(x, x)",message="say at least one thing besides targetRefs"
+// +kubebuilder:validation:XValidation:rule="[has(self.mode), has(self.dataPlane), has(self.hash), has(self.sessionAffinity), has(self.healthCheck), has(self.panicThreshold), has(self.drainTime), has(self.sourceRanges), has(self.newFlowsPerSecond), has(self.externalTrafficPolicy), has(self.weights), has(self.scheduler), has(self.maxFlowsPerBackend), has(self.quic)].exists(x, x)",message="set at least one field besides targetRefs"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'IPVS' || !has(self.scheduler)",message="scheduler is for dataPlane IPVS"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'IPVS' || !has(self.maxFlowsPerBackend)",message="maxFlowsPerBackend is for dataPlane IPVS"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'XDP' || !has(self.quic)",message="quic is for dataPlane XDP"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane == 'XDP' || !has(self.mode) || self.mode != 'DSRGeneve'",message="mode DSRGeneve is for dataPlane XDP"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane != 'NFTables' || !has(self.mode) || !(self.mode in ['DSRIPIP', 'DSRL2'])",message="modes DSRIPIP and DSRL2 are for dataPlane XDP and IPVS"
 // +kubebuilder:validation:XValidation:rule="!has(self.dataPlane) || self.dataPlane != 'IPVS' || !has(self.sourceRanges) && !has(self.newFlowsPerSecond)",message="sourceRanges and newFlowsPerSecond are for dataPlane XDP and NFTables"
-// +kubebuilder:validation:XValidation:rule="(!has(self.mode) || self.mode != 'DSRGeneve') && !has(self.quic) && !has(self.sourceRanges) && !has(self.newFlowsPerSecond) || !has(self.maxFlowsPerBackend) && (!has(self.scheduler) || self.scheduler == 'mh')",message="mode DSRGeneve and quic need XDP, sourceRanges and newFlowsPerSecond XDP or NFTables; schedulers wlc and wrr and maxFlowsPerBackend need IPVS: no machine balances by both"
+// +kubebuilder:validation:XValidation:rule="(!has(self.mode) || self.mode != 'DSRGeneve') && !has(self.quic) && !has(self.sourceRanges) && !has(self.newFlowsPerSecond) || !has(self.maxFlowsPerBackend) && (!has(self.scheduler) || self.scheduler == 'mh')",message="mode DSRGeneve and quic need XDP, sourceRanges and newFlowsPerSecond XDP or NFTables; schedulers wlc and wrr and maxFlowsPerBackend need IPVS: a frontend has one data plane"
 type LoadBalancerPolicySpec struct {
-	// TargetRefs name Services of class fairlead.dev/l4 (sectionName is the name of a
-	// port), Gateways (sectionName is a listener), TCPRoutes and UDPRoutes. What a route's
-	// policy says goes before what its Gateway's says, a section before the whole.
+	// TargetRefs are the targets of the policy: Services of class fairlead.dev/l4
+	// (sectionName: the name of a port), Gateways (sectionName: a listener), TCPRoutes and
+	// UDPRoutes. The policy of a route has precedence over that of its Gateway, and the policy
+	// of a section over that of the whole object.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -50,17 +51,17 @@ type LoadBalancerPolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, t == u))",message="name each target once"
 	TargetRefs []gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:"targetRefs"`
 
-	// Mode is how packets get to backends. Left out, the machine chooses: DSRGeneve where
-	// every backend is on a machine with an agent, else NAT.
+	// Mode is the way of packets to backends. Default: DSRGeneve if every backend is on a
+	// machine with an agent, otherwise NAT.
 	// +optional
 	Mode ForwardMode `json:"mode,omitempty"`
 
-	// DataPlane that carries it out. Left out, the machine takes the first of XDP, NFTables
-	// and IPVS that it can.
+	// DataPlane that balances. Default: the first of XDP, NFTables and IPVS that the machine
+	// supports.
 	// +optional
 	DataPlane DataPlane `json:"dataPlane,omitempty"`
 
-	// Hash says what of a packet chooses the backend. Default: FiveTuple.
+	// Hash selects the fields of a packet that choose the backend. Default: FiveTuple.
 	// +optional
 	Hash FlowHash `json:"hash,omitempty"`
 
@@ -68,26 +69,26 @@ type LoadBalancerPolicySpec struct {
 	// +optional
 	SessionAffinity *SessionAffinity `json:"sessionAffinity,omitempty"`
 
-	// HealthCheck asks each backend whether it works. A few machines ask, and all know. Default:
-	// backends of TCP are asked for a connection each second.
+	// HealthCheck probes the health of each backend. A few machines check, and all machines
+	// receive the results. Default: a TCP backend is checked every second by a connection.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 
-	// PanicThreshold is the share of healthy backends, percent, below which all count as
-	// healthy: 0 is never. Default: 0.
+	// PanicThreshold is the share of healthy backends, in percent, below which all backends
+	// count as healthy; 0 means never. Default: 0.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	PanicThreshold *int32 `json:"panicThreshold,omitempty"`
 
-	// DrainTime is how long a backend that takes no new flow keeps those that it has.
-	// Default: 30s.
+	// DrainTime is how long a draining backend keeps its flows. Default: 30s.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be from 1s to 24h"
 	DrainTime *gatewayv1.Duration `json:"drainTime,omitempty"`
 
-	// SourceRanges that may be clients, as addresses or CIDRs; everybody when left out.
-	// Where a Service says loadBalancerSourceRanges too, a client must be in both. Not of IPVS.
+	// SourceRanges lists the addresses and CIDRs of clients that are admitted. Default: all.
+	// If the Service has loadBalancerSourceRanges, too, a client must be in both. IPVS does
+	// not support it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=1024
@@ -95,47 +96,49 @@ type LoadBalancerPolicySpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address or a CIDR"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 
-	// NewFlowsPerSecond that one machine lets in; more are dropped and counted. Not of IPVS.
+	// NewFlowsPerSecond is the limit of new flows per second at one machine; further flows are
+	// dropped and counted. IPVS does not support it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000000
 	NewFlowsPerSecond *int32 `json:"newFlowsPerSecond,omitempty"`
 
-	// ExternalTrafficPolicy Local takes new flows to backends of the machine that they
-	// reach only, and only machines that have one announce the VIP. Default: what the
-	// Service says, else Cluster.
+	// ExternalTrafficPolicy Local sends new flows only to backends on the machine that
+	// receives them, and only machines with such a backend announce the VIP. Default: the
+	// value of the Service, otherwise Cluster.
 	// +optional
 	ExternalTrafficPolicy TrafficPolicy `json:"externalTrafficPolicy,omitempty"`
 
-	// Weights of single backends among those of their Service, 100 for others; 0 takes no
-	// new flow.
+	// Weights of single backends among the backends of their Service. Default: 100. A backend
+	// with weight 0 receives no new flows.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
 	// +kubebuilder:validation:MaxItems=1024
 	Weights []BackendWeight `json:"weights,omitempty"`
 
-	// Scheduler of IPVS; any but mh needs it, for other data planes always hash. Default: mh.
+	// Scheduler of IPVS. wlc and wrr need IPVS, because other data planes always hash.
+	// Default: mh.
 	// +optional
 	Scheduler Scheduler `json:"scheduler,omitempty"`
 
-	// MaxFlowsPerBackend lets no further flow to a backend that has so many (IPVS:
-	// uthreshold). Other data planes do not count flows so.
+	// MaxFlowsPerBackend is the limit of flows of a backend, beyond which it receives no new
+	// flows (uthreshold of IPVS). Other data planes do not support it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxFlowsPerBackend *int32 `json:"maxFlowsPerBackend,omitempty"`
 
-	// QUIC routes by connection IDs into which the servers write who they are, so that a
-	// client keeps its server when its address changes. For UDP, with data plane XDP.
+	// QUIC routes by connection IDs that contain the ID of the server, so that a client keeps
+	// its server when its address changes. It needs UDP and data plane XDP.
 	// +optional
 	QUIC *QUICServerID `json:"quic,omitempty"`
 }
 
-// ForwardMode is how a packet gets to a backend: to sockets of the machine itself
-// (Local); with the addresses of both ends rewritten, both ways (NAT); through a tunnel to
-// the agent of the backend's machine, which answers the client directly (DSRGeneve);
-// through IP-in-IP to any host that has the VIP and undoes it (DSRIPIP); or by its link
-// address to a host of the same segment that has the VIP (DSRL2).
+// ForwardMode is the way of a packet to a backend. Local: to a socket of the machine itself.
+// NAT: the addresses of both ends are rewritten, in both directions. DSRGeneve: through a
+// tunnel to the agent on the backend's machine, and the backend answers the client directly.
+// DSRIPIP: by IP-in-IP to any host that has the VIP and decapsulates. DSRL2: by its link
+// address to a host of the same segment that has the VIP.
 //
 // +kubebuilder:validation:Enum=Local;NAT;DSRGeneve;DSRIPIP;DSRL2
 type ForwardMode string
@@ -149,7 +152,7 @@ const (
 	ForwardDSRL2     ForwardMode = "DSRL2"
 )
 
-// DataPlane is what carries balancing out in the kernel.
+// DataPlane is the kernel facility that balances.
 //
 // +kubebuilder:validation:Enum=XDP;NFTables;IPVS
 type DataPlane string
@@ -161,8 +164,8 @@ const (
 	DataPlaneIPVS     DataPlane = "IPVS"
 )
 
-// FlowHash is what of a packet chooses the backend: addresses, ports and protocol
-// (FiveTuple), both addresses and the protocol (ThreeTuple), or the client's address
+// FlowHash is the set of fields that choose the backend of a packet: addresses, ports and
+// protocol (FiveTuple), both addresses and the protocol (ThreeTuple), or the client's address
 // (Source).
 //
 // +kubebuilder:validation:Enum=FiveTuple;ThreeTuple;Source
@@ -175,8 +178,8 @@ const (
 	HashSource     FlowHash = "Source"
 )
 
-// TrafficPolicy says to which backends a machine takes new flows: all (Cluster), or its
-// own only (Local).
+// TrafficPolicy selects the backends to which a machine sends new flows: all (Cluster) or
+// those on the machine itself (Local).
 //
 // +kubebuilder:validation:Enum=Cluster;Local
 type TrafficPolicy string
@@ -201,33 +204,33 @@ const (
 
 // SessionAffinity keeps each client address at its backend.
 type SessionAffinity struct {
-	// Timeout after which a silent client may get another backend. Default: 3h.
+	// Timeout after which a silent client may be sent to another backend. Default: 3h.
 	// +optional
 	// +kubebuilder:default="3h"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="must be from 1s to 24h"
 	Timeout gatewayv1.Duration `json:"timeout,omitempty"`
 }
 
-// HealthCheck asks each backend whether it works.
+// HealthCheck probes the health of each backend.
 //
 // +kubebuilder:validation:XValidation:rule="self.type in ['HTTP', 'HTTPS'] || !has(self.path) && !has(self.codes)",message="path and codes are for types HTTP and HTTPS"
 // +kubebuilder:validation:XValidation:rule="self.type in ['HTTP', 'HTTPS', 'TLS', 'GRPC', 'GRPCS'] || !has(self.host)",message="host is for types HTTP, HTTPS, TLS, GRPC and GRPCS"
 // +kubebuilder:validation:XValidation:rule="self.type in ['GRPC', 'GRPCS'] || !has(self.service)",message="service is for types GRPC and GRPCS"
-// +kubebuilder:validation:XValidation:rule="self.type == 'UDP' ? has(self.send) : !has(self.send) && !has(self.expect)",message="type UDP needs send, and no other has send or expect"
+// +kubebuilder:validation:XValidation:rule="self.type == 'UDP' ? has(self.send) : !has(self.send) && !has(self.expect)",message="type UDP needs send; send and expect are for type UDP only"
 // +kubebuilder:validation:XValidation:rule="!has(self.timeout) || !has(self.interval) || duration(self.timeout) <= duration(self.interval)",message="timeout must not be longer than interval"
 type HealthCheck struct {
-	// Type is how a backend is asked: a connection (TCP), a TLS handshake (TLS), a GET (HTTP,
+	// Type of the check: a connection (TCP), a TLS handshake (TLS), a GET request (HTTP,
 	// HTTPS), grpc.health.v1 (GRPC, and GRPCS over TLS), or a datagram and its answer (UDP).
-	// Certificates are not verified. None switches checks off: each backend that Kubernetes
-	// calls ready gets new flows. Without any healthCheck, backends of TCP are checked by a
-	// connection every second (presumed checks); None switches these off, too.
+	// Certificates are not verified. None turns checks off: each backend that is ready in
+	// Kubernetes receives new flows. Without healthCheck, TCP backends are checked every
+	// second by a connection (presumed checks); None turns these off, too.
 	Type CheckType `json:"type"`
-	// Port to ask at; the backend's own when left out.
+	// Port to check. Default: the backend's own port.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port *int32 `json:"port,omitempty"`
-	// Path to get (HTTP, HTTPS). Default: "/".
+	// Path of the request (HTTP, HTTPS). Default: "/".
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[!-~]*$`
@@ -238,14 +241,14 @@ type HealthCheck struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Host string `json:"host,omitempty"`
-	// Codes that are healthy (HTTP, HTTPS), as numbers and ranges: "200", "200-399".
+	// Codes of healthy answers (HTTP, HTTPS), as numbers and ranges: "200", "200-399".
 	// Default: 200.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:Pattern=`^[1-5][0-9]{2}(-[1-5][0-9]{2})?$`
 	Codes []string `json:"codes,omitempty"`
-	// Service of the gRPC health protocol (GRPC, GRPCS); the whole server when left out.
+	// Service of the gRPC health protocol (GRPC, GRPCS). Default: the whole server.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Service string `json:"service,omitempty"`
@@ -253,8 +256,8 @@ type HealthCheck struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Send []byte `json:"send,omitempty"`
-	// Expect is what the answer to a UDP check must begin with, in base64; any answer is
-	// good when left out.
+	// Expect is the prefix that the answer to a UDP check must have, in base64. Default: any
+	// answer passes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Expect []byte `json:"expect,omitempty"`
@@ -263,23 +266,25 @@ type HealthCheck struct {
 	// +kubebuilder:default="2s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('100ms') && duration(self) <= duration('1h')",message="must be from 100ms to 1h"
 	Interval gatewayv1.Duration `json:"interval,omitempty"`
-	// Timeout of one check. Default: 1s, or the interval where that is shorter.
+	// Timeout of one check. Default: 1s, or the interval if it is shorter.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('1m')",message="must be from 10ms to 1m"
 	Timeout gatewayv1.Duration `json:"timeout,omitempty"`
-	// JitterPercent is the share of the interval that is drawn at random. Default: 10.
+	// JitterPercent is the random share of the interval. Default: 10.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	JitterPercent *int32 `json:"jitterPercent,omitempty"`
-	// Rise is how many good checks in a row bring a backend back. Default: 2.
+	// Rise is the number of successful checks in a row after which a backend is healthy again.
+	// Default: 2.
 	// +optional
 	// +kubebuilder:default=2
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Rise *int32 `json:"rise,omitempty"`
-	// Fall is how many bad checks in a row take a backend out. Default: 3.
+	// Fall is the number of failed checks in a row after which a backend is unhealthy.
+	// Default: 3.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
@@ -287,7 +292,7 @@ type HealthCheck struct {
 	Fall *int32 `json:"fall,omitempty"`
 }
 
-// CheckType is how a backend is asked.
+// CheckType is the type of a health check.
 //
 // +kubebuilder:validation:Enum=TCP;TLS;HTTP;HTTPS;GRPC;GRPCS;UDP;None
 type CheckType string
@@ -310,24 +315,24 @@ type BackendWeight struct {
 	// +kubebuilder:validation:MaxLength=45
 	// +kubebuilder:validation:XValidation:rule="isIP(self)",message="must be an address"
 	Address string `json:"address"`
-	// Weight among the backends of its Service; 100 is that of one of which nothing is said.
+	// Weight relative to the other backends of the Service, which have weight 100 by default.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=10000
 	Weight int32 `json:"weight"`
 }
 
-// QUICServerID says where in a connection ID the server wrote who it is
-// (draft-ietf-quic-load-balancers, in clear text).
+// QUICServerID locates the server ID in a connection ID (draft-ietf-quic-load-balancers, in
+// clear text).
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.serverIDOffset) ? self.serverIDOffset : 1) + self.serverIDLength <= 20",message="connection IDs have at most 20 bytes"
 type QUICServerID struct {
-	// ServerIDOffset is how many bytes stand before the server ID. Default: 1.
+	// ServerIDOffset is the number of bytes before the server ID. Default: 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=15
 	ServerIDOffset *int32 `json:"serverIDOffset,omitempty"`
-	// ServerIDLength is how many bytes the server ID has.
+	// ServerIDLength is the length of the server ID in bytes.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=8
 	ServerIDLength int32 `json:"serverIDLength"`

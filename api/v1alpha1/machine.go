@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Machine is one host that runs a Fairlead agent. It comes into being when the
-// agent joins with its token; an operator labels it, cordons it, or deletes it to
-// make the plane forget it.
+// Machine is a host that runs a Fairlead agent. It is created when the agent joins with its
+// token. An operator can label it, cordon it, and delete it to remove the machine from the
+// plane.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,shortName=fm,categories=fairlead
@@ -28,22 +28,23 @@ type Machine struct {
 	Status MachineStatus `json:"status,omitempty"`
 }
 
-// MachineSpec is what an operator says of a machine.
+// MachineSpec configures a machine.
 type MachineSpec struct {
-	// Cordoned machines announce no VIP, once another machine does where one is to; their
-	// proxies' connections end, and they do not count towards Programmed.
+	// Cordoned takes the machine out of the traffic. The machine withdraws its VIPs; if another
+	// machine should announce a VIP, the withdrawal follows that announcement. Its proxy ends
+	// its connections, and the machine does not count for the condition Programmed.
 	// +optional
 	Cordoned bool `json:"cordoned,omitempty"`
 
-	// Role of the machine. Edge machines take in what clients send. Backend machines only
-	// host backends: they have no VIP and no proxy, and their agent takes packets out of
-	// tunnels and checks health.
+	// Role of the machine. An Edge machine receives the traffic of clients. A Backend machine
+	// only hosts backends: it has no VIP and no proxy, and its agent decapsulates packets and
+	// checks health.
 	// +optional
 	// +kubebuilder:default=Edge
 	Role MachineRole `json:"role,omitempty"`
 
-	// TunnelAddresses are where other machines send tunnelled packets, at most one of each
-	// family; the first reported address of a family when left out.
+	// TunnelAddresses are the machine's tunnel endpoints, at most one of each family. Default:
+	// the first reported address of each family.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
@@ -51,9 +52,9 @@ type MachineSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="must be an address"
 	TunnelAddresses []string `json:"tunnelAddresses,omitempty"`
 
-	// Addresses that are this machine's whatever its agent can prove: behind a translation of
-	// addresses, say. No other machine can have them unless its spec says the same. Those of
-	// tunnelAddresses are meant, too.
+	// Addresses that belong to this machine even if its agent cannot prove them, for example
+	// behind NAT. No other machine can have them unless its spec lists them, too.
+	// tunnelAddresses count too.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -61,21 +62,21 @@ type MachineSpec struct {
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self)",message="must be an address"
 	Addresses []string `json:"addresses,omitempty"`
 
-	// DrainTime is how long connections may finish when a listener, a route's
-	// cluster or the proxy itself goes away.
+	// DrainTime is how long connections may finish after the removal of a listener or of a
+	// route's cluster, and after the stop of the proxy.
 	// +optional
 	// +kubebuilder:default="30s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('1h')",message="must be between 0s and 1h"
 	DrainTime *metav1.Duration `json:"drainTime,omitempty"`
 
-	// RouterID of the machine's BGP speaker, an IPv4 address that no other speaker of the
-	// network has; an address of the machine when left out.
+	// RouterID of the machine's BGP speaker: an IPv4 address that no other speaker in the
+	// network has. Default: an address of the machine.
 	// +optional
 	// +kubebuilder:validation:Format=ipv4
 	RouterID string `json:"routerID,omitempty"`
 }
 
-// MachineRole is what a machine is for.
+// MachineRole is the role of a machine.
 //
 // +kubebuilder:validation:Enum=Edge;Backend
 type MachineRole string
@@ -86,12 +87,13 @@ const (
 	RoleBackend MachineRole = "Backend"
 )
 
-// MachineStatus is what the plane last wrote of a machine. It is written on
-// transitions only; `fairlead status` shows what is true now.
+// MachineStatus is the state of a machine that the plane last wrote. The plane writes it on
+// transitions only; `fairlead status` shows the current state.
 type MachineStatus struct {
-	// Addresses that the agent last reported and that are this machine's, as its spec says, the
-	// plane's --machine-addresses, or a connection that came from there, in the order of the
-	// report. One that another machine has, too, is nobody's: AddressesHeld says so.
+	// Addresses that the agent last reported and that are known to belong to this machine, in
+	// the order of the report. An address is known from the machine's spec, from the plane's
+	// --machine-addresses, or from a connection with that source address. An address that two
+	// machines claim belongs to neither; the condition AddressesHeld reports it.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -101,12 +103,13 @@ type MachineStatus struct {
 	// +optional
 	AgentVersion string `json:"agentVersion,omitempty"`
 
-	// Decaps says that the agent that last reported takes packets out of tunnels.
+	// Decaps is true if the agent that last reported decapsulates packets.
 	// +optional
 	Decaps bool `json:"decaps,omitempty"`
 
-	// Conditions of the machine: Ready is true while the agent reports and its
-	// proxy runs, AddressesHeld while the machine has addresses and no other claims them.
+	// Conditions of the machine: Ready and AddressesHeld. Ready is true while the agent
+	// reports and its proxy runs. AddressesHeld is true while the machine has addresses and no
+	// other machine claims them.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -131,7 +134,7 @@ const MachineReady = "Ready"
 const (
 	// MachineReasonReady says that the agent reports and its proxy is ready.
 	MachineReasonReady = "Ready"
-	// MachineReasonLost says that no report came within the time-to-live.
+	// MachineReasonLost says that no report arrived within the plane's --machine-ttl.
 	MachineReasonLost = "Lost"
 	// MachineReasonProxyNotReady says that the agent reports a proxy that does not serve.
 	MachineReasonProxyNotReady = "ProxyNotReady"
@@ -139,17 +142,18 @@ const (
 	MachineReasonNeverSeen = "NeverSeen"
 )
 
-// MachineAddressesHeld is the condition type of a machine's addresses: what backends are found
-// by, and where tunnels end.
+// MachineAddressesHeld is the condition type of a machine's addresses. These addresses
+// identify the machine of a backend and are the ends of tunnels.
 const MachineAddressesHeld = "AddressesHeld"
 
 // Reasons of MachineAddressesHeld.
 const (
-	// MachineReasonHeld says that the machine has addresses that no other claims.
+	// MachineReasonHeld says that the machine has addresses and that no other machine claims
+	// them.
 	MachineReasonHeld = "Held"
-	// MachineReasonUnproven says that none of the addresses which the agent reports is known
-	// to be the machine's.
+	// MachineReasonUnproven says that no address that the agent reports is known to belong to
+	// the machine.
 	MachineReasonUnproven = "Unproven"
-	// MachineReasonContested says that another machine claims an address, too.
+	// MachineReasonContested says that another machine claims one of the addresses, too.
 	MachineReasonContested = "Contested"
 )

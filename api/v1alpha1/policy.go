@@ -1,20 +1,20 @@
 package v1alpha1
 
-// Policies are attached the Gateway API's way (GEP-713): targetRefs name objects of the
-// policy's own namespace, or parts of them, and status.ancestors has one entry for each.
-// Of two policies of a kind with the same target the older one holds, and the other is
+// Policies attach as in the Gateway API (GEP-713). targetRefs name objects of the policy's
+// namespace or sections of them, and status.ancestors has an entry for each target. If two
+// policies of a kind have the same target, the older one applies and the newer one is
 // Conflicted.
 
-// Conditions of an ancestor of a policy are Accepted and ConditionResolvedRefs. Their
-// reasons are those of the Gateway API, with these besides.
+// The conditions of a policy's ancestor are Accepted and ConditionResolvedRefs. Their reasons
+// are those of the Gateway API and the following ones.
 const (
-	// ReasonTargetNotPermitted says that a policy may not have the target: one that
-	// everybody shares is the operator's.
+	// ReasonTargetNotPermitted says that the policy may not have this target. Only operators
+	// may target what all teams share.
 	ReasonTargetNotPermitted = "TargetNotPermitted"
-	// ReasonSharedListener says that the target has no listener of its own, so nothing can
-	// be said of connections to it alone.
+	// ReasonSharedListener says that the target has no listener of its own, so that its
+	// connections cannot be configured separately.
 	ReasonSharedListener = "SharedListener"
 )
 
-// ConditionResolvedRefs is true of a policy all of whose references are resolved.
+// ConditionResolvedRefs is true of a policy whose references are all resolved.
 const ConditionResolvedRefs = "ResolvedRefs"

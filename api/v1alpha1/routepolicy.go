@@ -5,9 +5,9 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// RoutePolicy says which requests of a route may pass: how many, from where, how large,
-// and whom to ask; and how its answers are encoded. It can be said of a Gateway, for all routes there, of a listener, of a
-// route and of one rule; what is said nearer to the rule holds, matter by matter.
+// RoutePolicy limits and authorizes the requests of a route, and configures the encoding of
+// its answers. Its target is a Gateway, a listener, a route or a rule. For each field the most
+// specific policy applies.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=routepolicies,shortName=routepol,categories=fairlead
@@ -28,13 +28,14 @@ type RoutePolicy struct {
 	Status gatewayv1.PolicyStatus `json:"status,omitempty,omitzero"`
 }
 
-// RoutePolicySpec is what is asked of requests.
+// RoutePolicySpec configures the treatment of requests and answers.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.compression) || has(self.grpcWeb) || has(self.errorPages)",message="say at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes, compression, grpcWeb and errorPages"
+// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.compression) || has(self.grpcWeb) || has(self.errorPages)",message="set at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes, compression, grpcWeb and errorPages"
 type RoutePolicySpec struct {
-	// TargetRefs name Gateways and ListenerSets (sectionName: a listener), HTTPRoutes and
-	// GRPCRoutes (sectionName: the name of a rule), and IngressRoutes. The policy of a root
-	// IngressRoute holds for all that it delegates to as well.
+	// TargetRefs are the targets of the policy: Gateways and ListenerSets (sectionName: a
+	// listener), HTTPRoutes and GRPCRoutes (sectionName: the name of a rule), and
+	// IngressRoutes. The policy of a root IngressRoute also applies to all IngressRoutes to
+	// which the root delegates.
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
@@ -43,11 +44,12 @@ type RoutePolicySpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, t == u))",message="name each target once"
 	TargetRefs []gatewayv1.LocalPolicyTargetReferenceWithSectionName `json:"targetRefs"`
 
-	// RateLimit is how many requests may pass at each machine; more are answered 429.
+	// RateLimit limits the rate of requests at each machine; further requests are answered
+	// 429.
 	// +optional
 	RateLimit *RateLimit `json:"rateLimit,omitempty"`
 
-	// GlobalRateLimit asks a service that counts for all machines.
+	// GlobalRateLimit asks a service that counts the requests of all machines.
 	// +optional
 	GlobalRateLimit *GlobalRateLimit `json:"globalRateLimit,omitempty"`
 
@@ -55,32 +57,31 @@ type RoutePolicySpec struct {
 	// +optional
 	Authorization *Authorization `json:"authorization,omitempty"`
 
-	// Addresses lets clients in by their address; others are answered 403.
+	// Addresses admits clients by their addresses; other clients are answered 403.
 	// +optional
 	Addresses *AddressFilter `json:"addresses,omitempty"`
 
-	// MaxRequestBytes of a request's body; more is answered 413.
+	// MaxRequestBytes is the size limit of a request's body; larger requests are answered 413.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	MaxRequestBytes *int64 `json:"maxRequestBytes,omitempty"`
 
-	// ErrorPages are shown in place of errors.
+	// ErrorPages replace the answers to failed requests.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 4096",message="pages must have 4096 characters together at most"
+	// +kubebuilder:validation:XValidation:rule="self.map(p, size(p.body)).sum() <= 4096",message="pages must have at most 4096 characters together"
 	ErrorPages []RouteErrorPage `json:"errorPages,omitempty"`
 
-	// Compression of answers, for clients that accept it. IngressRoutes have it by gzip
-	// without a policy, as in Contour; others have none.
+	// Compression of answers, for clients that accept it. Default: gzip for IngressRoutes, as
+	// in Contour; none for other routes.
 	// +optional
 	Compression *Compression `json:"compression,omitempty"`
 
-	// GRPCWeb lets browsers reach gRPC backends: requests of gRPC-Web become requests of
-	// gRPC, and answers the other way round. IngressRoutes have it without a policy, as in
-	// Contour; others do not.
+	// GRPCWeb lets browsers use gRPC backends: it translates gRPC-Web requests to gRPC, and
+	// the answers back. Default: on for IngressRoutes, as in Contour; off for other routes.
 	// +optional
 	GRPCWeb *bool `json:"grpcWeb,omitempty"`
 }
@@ -97,37 +98,36 @@ const (
 	CompressionZstd   CompressionAlgorithm = "zstd"
 )
 
-// Compression of answers. Left as they are: answers that have an encoding already, parts
-// (206), those with Cache-Control: no-transform, WebSockets and gRPC.
+// Compression of answers. These answers are not compressed: answers that already have an
+// encoding, partial answers (206), answers with Cache-Control: no-transform, WebSockets and
+// gRPC.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.disabled) || !self.disabled || !(has(self.algorithms) || has(self.minBytes) || has(self.contentTypes))",message="disabled goes without the other fields: leave them out"
+// +kubebuilder:validation:XValidation:rule="!has(self.disabled) || !self.disabled || !(has(self.algorithms) || has(self.minBytes) || has(self.contentTypes))",message="disabled excludes the other fields: leave them out"
 type Compression struct {
-	// Algorithms in order of preference; a client that prefers another of them gets that.
-	// Default: br, gzip. zstd is the fastest, and hands on what a backend streams only once it
-	// has 128 KiB or the end.
+	// Algorithms in order of preference. If the client prefers another one of the list, that
+	// one is used. Default: br, gzip. zstd is the fastest, but forwards a streamed answer only
+	// in blocks of 128 KiB and at its end.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
 	Algorithms []CompressionAlgorithm `json:"algorithms,omitempty"`
-	// MinBytes an answer has at least that is compressed, as far as its Content-Length says.
-	// Default: 30.
+	// MinBytes is the smallest Content-Length that is compressed. Default: 30.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1048576
 	MinBytes *int32 `json:"minBytes,omitempty"`
-	// ContentTypes that are compressed, without parameters ("text/html"). Default: HTML, plain
-	// text, CSS, CSV, Markdown, JavaScript, JSON, XML and SVG.
+	// ContentTypes of the answers that are compressed, without parameters ("text/html").
+	// Default: HTML, plain text, CSS, CSV, Markdown, JavaScript, JSON, XML and SVG.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=127
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+$`
-	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('application/grpc')",message="messages of gRPC are compressed by its own clients and servers"
+	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('application/grpc')",message="gRPC clients and servers compress their own messages"
 	ContentTypes []string `json:"contentTypes,omitempty"`
-	// Disabled leaves answers as backends send them, where something farther away says
-	// otherwise.
+	// Disabled turns compression off where a less specific policy enables it.
 	// +optional
 	Disabled bool `json:"disabled,omitempty"`
 }
@@ -143,35 +143,36 @@ type RateLimit struct {
 	// +kubebuilder:default="1s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('50ms') && duration(self) <= duration('24h')",message="must be from 50ms to 24h"
 	Per gatewayv1.Duration `json:"per,omitempty"`
-	// Burst is how many may pass at once after a pause; as many as requests when left out.
+	// Burst is the number of requests that may pass at once after a pause. Default: the value
+	// of requests.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	Burst *int64 `json:"burst,omitempty"`
 }
 
-// GlobalRateLimit asks a service that speaks Envoy's rate limit protocol (gRPC,
+// GlobalRateLimit asks a service that implements Envoy's rate limit protocol (gRPC,
 // envoy.service.ratelimit.v3). A request over the limit is answered 429.
 type GlobalRateLimit struct {
-	// Service that counts. One of another namespace needs a ReferenceGrant there.
+	// Service that counts. A Service of another namespace needs a ReferenceGrant there.
 	Service gatewayv1.BackendObjectReference `json:"service"`
 	// Domain of the limits in the service's configuration.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Domain string `json:"domain"`
-	// Descriptor of a request: its entries in order. A request that lacks a header that an
-	// entry asks for is not counted.
+	// Descriptor of a request: its entries, in order. A request without a header that an entry
+	// uses is not counted.
 	// +listType=map
 	// +listMapKey=key
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Descriptor []RateLimitEntry `json:"descriptor"`
-	// Timeout of a question. Default: 100ms.
+	// Timeout of a query to the service. Default: 100ms.
 	// +optional
 	// +kubebuilder:default="100ms"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('10s')",message="must be from 1ms to 10s"
 	Timeout gatewayv1.Duration `json:"timeout,omitempty"`
-	// FailOpen lets requests pass while the service does not answer; else they are
+	// FailOpen lets requests pass while the service does not answer; otherwise they are
 	// answered 503.
 	// +optional
 	FailOpen bool `json:"failOpen,omitempty"`
@@ -179,34 +180,34 @@ type GlobalRateLimit struct {
 
 // RateLimitEntry is one entry of a descriptor.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.header) ? 1 : 0) + (has(self.clientAddress) && self.clientAddress ? 1 : 0) + (has(self.value) ? 1 : 0) == 1",message="say exactly one of header, clientAddress: true and value"
+// +kubebuilder:validation:XValidation:rule="(has(self.header) ? 1 : 0) + (has(self.clientAddress) && self.clientAddress ? 1 : 0) + (has(self.value) ? 1 : 0) == 1",message="set exactly one of header, clientAddress: true and value"
 type RateLimitEntry struct {
 	// Key of the entry, as the service's configuration names it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
-	// Header of the request whose value is the entry's.
+	// Header of the request whose value is the value of the entry.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=256
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$`
 	Header string `json:"header,omitempty"`
-	// ClientAddress makes the client's address the entry's value.
+	// ClientAddress makes the client's address the value of the entry.
 	// +optional
 	ClientAddress bool `json:"clientAddress,omitempty"`
-	// Value that is always the same.
+	// Value is a constant value of the entry.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Value string `json:"value,omitempty"`
 }
 
-// AuthorizationProtocol is how an authorisation service is asked.
+// AuthorizationProtocol is the protocol of an authorization service.
 //
 // +kubebuilder:validation:Enum=GRPC;HTTP
 type AuthorizationProtocol string
 
-// The ways to ask an authorisation service.
+// The protocols of authorization services.
 const (
 	AuthorizationGRPC AuthorizationProtocol = "GRPC"
 	AuthorizationHTTP AuthorizationProtocol = "HTTP"
@@ -216,48 +217,49 @@ const (
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.http) || (has(self.protocol) && self.protocol == 'HTTP')",message="http is for protocol HTTP: set protocol, or leave http out"
 type Authorization struct {
-	// Service to ask. One of another namespace needs a ReferenceGrant there.
+	// Service that authorizes. A Service of another namespace needs a ReferenceGrant there.
 	Service gatewayv1.BackendObjectReference `json:"service"`
-	// Protocol is GRPC (envoy.service.auth.v3) or HTTP: a request with the client's method
-	// and path, which 200 lets pass and any other answer refuses.
+	// Protocol is GRPC (envoy.service.auth.v3) or HTTP. With HTTP the service receives a
+	// request with the client's method and path. It admits the client's request with 200 and
+	// refuses it with any other answer.
 	// +optional
 	// +kubebuilder:default=GRPC
 	Protocol AuthorizationProtocol `json:"protocol,omitempty"`
-	// HTTP holds what is particular to that protocol.
+	// HTTP configures the protocol HTTP.
 	// +optional
 	HTTP *AuthorizationHTTPOptions `json:"http,omitempty"`
-	// MaxBodyBytes of a request's body that the service is shown; none when left out.
+	// MaxBodyBytes is how much of a request's body the service receives. Default: none.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16777216
 	MaxBodyBytes *int32 `json:"maxBodyBytes,omitempty"`
-	// Timeout of a question. Default: 1s.
+	// Timeout of a query to the service. Default: 1s.
 	// +optional
 	// +kubebuilder:default="1s"
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1ms') && duration(self) <= duration('60s')",message="must be from 1ms to 60s"
 	Timeout gatewayv1.Duration `json:"timeout,omitempty"`
-	// FailOpen lets requests pass while the service does not answer; else they are
+	// FailOpen lets requests pass while the service does not answer; otherwise they are
 	// answered 503.
 	// +optional
 	FailOpen bool `json:"failOpen,omitempty"`
 }
 
-// AuthorizationHTTPOptions are for services that are asked over HTTP.
+// AuthorizationHTTPOptions configure authorization over HTTP.
 type AuthorizationHTTPOptions struct {
-	// PathPrefix is put before the path that the client asked for.
+	// PathPrefix is put before the path of the client's request.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[^?#\s]*$`
 	PathPrefix string `json:"pathPrefix,omitempty"`
-	// RequestHeaders of the client that the service is shown, besides Host, Authorization,
-	// the method and the path.
+	// RequestHeaders of the client that the service receives, in addition to Host,
+	// Authorization, the method and the path.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=256
 	// +kubebuilder:validation:items:Pattern=`^[A-Za-z0-9!#$%&'*+\-.^_\x60|~]+$`
 	RequestHeaders []string `json:"requestHeaders,omitempty"`
-	// ResponseHeaders of the service's answer that go on to the backend.
+	// ResponseHeaders of the service's answer that are added to the request to the backend.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -266,12 +268,13 @@ type AuthorizationHTTPOptions struct {
 	ResponseHeaders []string `json:"responseHeaders,omitempty"`
 }
 
-// AddressFilter lets clients in by their address. What deny has is refused, whatever
-// allow has; with allow, only what it has is let in.
+// AddressFilter admits clients by their addresses. An address in deny is always refused. If
+// allow is set, only addresses in allow are admitted.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.allow) || has(self.deny)",message="say allow, deny or both"
+// +kubebuilder:validation:XValidation:rule="has(self.allow) || has(self.deny)",message="set allow, deny or both"
 type AddressFilter struct {
-	// Allow has addresses ("192.0.2.7") and CIDRs ("2001:db8::/32"); everybody when left out.
+	// Allow lists the addresses ("192.0.2.7") and CIDRs ("2001:db8::/32") that are admitted.
+	// Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
@@ -279,7 +282,7 @@ type AddressFilter struct {
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:XValidation:rule="isIP(self) || isCIDR(self)",message="must be an address like 192.0.2.7 or a CIDR like 192.0.2.0/24"
 	Allow []string `json:"allow,omitempty"`
-	// Deny is the same for addresses that are refused.
+	// Deny lists the addresses and CIDRs that are refused.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1

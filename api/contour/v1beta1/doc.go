@@ -2,9 +2,9 @@
 // IngressRoute and TLSCertificateDelegation, as Contour 0.15 defined them, so that
 // manifests written for Gimbal apply unchanged.
 //
-// Two tolerances beyond Contour's schema: healthCheck may stand beside services
-// under a route, where it holds for each service without one of its own, and a
-// service may be named by any Service port number.
+// Two things go beyond Contour's schema. A route may have a healthCheck beside its services;
+// it applies to each service that has none of its own. A service may name any port number of
+// its Service.
 //
 // +kubebuilder:object:generate=true
 // +groupName=contour.heptio.com

@@ -5,8 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// IngressRoute routes the requests of one host name to services, or delegates a
-// path of it to an IngressRoute of another namespace.
+// IngressRoute routes the requests of a host to Services, or delegates a path prefix of the
+// host to an IngressRoute of another namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=ingressroutes,singular=ingressroute,categories=fairlead
@@ -25,13 +25,13 @@ type IngressRoute struct {
 	Status Status `json:"status,omitempty"`
 }
 
-// IngressRouteSpec defines the desired routes.
+// IngressRouteSpec configures the host, the routes and the connections of an IngressRoute.
 type IngressRouteSpec struct {
-	// VirtualHost makes this IngressRoute a root: the entrance of its host name.
-	// Without it the IngressRoute serves only what is delegated to it.
+	// VirtualHost makes this IngressRoute the root of its host. Without it, the IngressRoute
+	// serves only what other IngressRoutes delegate to it.
 	// +optional
 	VirtualHost *VirtualHost `json:"virtualhost,omitempty"`
-	// Routes are tried longest prefix first.
+	// Routes of the requests. The longest matching prefix has precedence.
 	// +optional
 	Routes []Route `json:"routes,omitempty"`
 	// TCPProxy forwards connections instead of requests.
@@ -41,43 +41,44 @@ type IngressRouteSpec struct {
 
 // VirtualHost is the host name that a root IngressRoute owns.
 type VirtualHost struct {
-	// Fqdn is the host name. Exactly one root IngressRoute may own it.
+	// Fqdn is the host name. Only one root IngressRoute can own a host.
 	Fqdn string `json:"fqdn"`
 	// +optional
 	TLS *TLS `json:"tls,omitempty"`
 }
 
-// TLS says how connections to the host are secured.
+// TLS configures the TLS connections of the host.
 type TLS struct {
-	// SecretName names the Secret with certificate and key: "name", or
-	// "namespace/name" when it is delegated to this namespace.
+	// SecretName is the name of the Secret with the certificate and its key: "name", or
+	// "namespace/name" if a TLSCertificateDelegation there delegates the Secret to this
+	// namespace.
 	// +optional
 	SecretName string `json:"secretName,omitempty"`
-	// MinimumProtocolVersion is 1.1, 1.2 or 1.3.
+	// MinimumProtocolVersion of TLS: 1.1, 1.2 or 1.3.
 	// +optional
 	MinimumProtocolVersion string `json:"minimumProtocolVersion,omitempty"`
-	// Passthrough leaves TLS to the backend.
+	// Passthrough forwards TLS to the backends without decrypting it.
 	// +optional
 	Passthrough bool `json:"passthrough,omitempty"`
 }
 
-// Route sends one path prefix to services, or delegates it.
+// Route sends the requests of a path prefix to Services, or delegates them.
 type Route struct {
 	// Match is the path prefix.
 	Match string `json:"match"`
-	// Services take the requests, in proportion to their weights.
+	// Services that receive the requests, in proportion to their weights.
 	// +optional
 	Services []Service `json:"services,omitempty"`
-	// Delegate hands the prefix to another IngressRoute. Not together with services.
+	// Delegate delegates the prefix to another IngressRoute. It excludes services.
 	// +optional
 	Delegate *Delegate `json:"delegate,omitempty"`
-	// HealthCheck holds for each of the services that has none of its own.
+	// HealthCheck of each service that has none of its own.
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
-	// EnableWebsockets allows the connection to be upgraded.
+	// EnableWebsockets allows upgrades of connections to WebSocket.
 	// +optional
 	EnableWebsockets bool `json:"enableWebsockets,omitempty"`
-	// PermitInsecure serves the route in clear text too when the host has TLS.
+	// PermitInsecure also serves the route in clear text if the host has TLS.
 	// +optional
 	PermitInsecure bool `json:"permitInsecure,omitempty"`
 	// PrefixRewrite replaces the matched prefix before the request is forwarded.
@@ -89,26 +90,26 @@ type Route struct {
 	RetryPolicy *RetryPolicy `json:"retryPolicy,omitempty"`
 }
 
-// TimeoutPolicy bounds how long a request may take.
+// TimeoutPolicy limits the duration of a request.
 type TimeoutPolicy struct {
 	// Request is a duration; "infinity" and "0s" mean no timeout.
 	// +optional
 	Request string `json:"request,omitempty"`
 }
 
-// RetryPolicy retries a request that failed with a 5xx response.
+// RetryPolicy retries requests that failed with a 5xx answer.
 type RetryPolicy struct {
-	// NumRetries is how often; 1 when perTryTimeout is set without it.
+	// NumRetries is the number of retries. Default: 1 if perTryTimeout is set.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	NumRetries int32 `json:"count,omitempty"`
-	// PerTryTimeout bounds each try, as a duration.
+	// PerTryTimeout limits the duration of each try.
 	// +optional
 	PerTryTimeout string `json:"perTryTimeout,omitempty"`
 }
 
-// TCPProxy forwards connections to services, or delegates them.
+// TCPProxy forwards connections to Services, or delegates them.
 type TCPProxy struct {
 	// +optional
 	Services []Service `json:"services,omitempty"`
@@ -116,13 +117,14 @@ type TCPProxy struct {
 	Delegate *Delegate `json:"delegate,omitempty"`
 }
 
-// Service is a Kubernetes Service of the IngressRoute's own namespace.
+// Service is a Kubernetes Service in the namespace of the IngressRoute.
 type Service struct {
 	Name string `json:"name"`
 	// Port is a port number of the Service.
 	Port int32 `json:"port"`
-	// Weight is the share of requests relative to the other services of the route.
-	// All unset: equal shares. Some set: those unset get none.
+	// Weight is the share of requests, relative to the other services of the route. If no
+	// service has a weight, the shares are equal. If some have one, the others receive no
+	// requests.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
@@ -132,63 +134,65 @@ type Service struct {
 	// Strategy is RoundRobin, WeightedLeastRequest, Random or Cookie.
 	// +optional
 	Strategy string `json:"strategy,omitempty"`
-	// UpstreamValidation checks the certificate of a TLS backend.
+	// UpstreamValidation verifies the certificate of a TLS backend.
 	// +optional
 	UpstreamValidation *UpstreamValidation `json:"validation,omitempty"`
 }
 
-// UpstreamValidation says which certificate a backend must show.
+// UpstreamValidation configures the verification of a backend's certificate.
 type UpstreamValidation struct {
-	// CACertificate names the Secret with the authority's certificate.
+	// CACertificate is the name of the Secret with the certificates of the authorities.
 	CACertificate string `json:"caSecret"`
-	// SubjectName must stand in the certificate's subject alternative names.
+	// SubjectName is the name that the certificate must have among its subject alternative
+	// names.
 	SubjectName string `json:"subjectName"`
 }
 
-// HealthCheck asks every backend of a service for a path and takes those out that
-// do not answer 200.
+// HealthCheck requests a path from every backend of a service. A backend that does not answer
+// 200 is unhealthy.
 type HealthCheck struct {
-	// Path is asked for.
+	// Path of the request.
 	Path string `json:"path"`
-	// Host is the Host header; the service's name when empty.
+	// Host header of the request. Default: the name of the service.
 	// +optional
 	Host string `json:"host,omitempty"`
-	// IntervalSeconds is the time between two checks, 5 when 0.
+	// IntervalSeconds is the time between two checks. Default: 5.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	IntervalSeconds int64 `json:"intervalSeconds,omitempty"`
-	// TimeoutSeconds is how long an answer may take, 2 when 0.
+	// TimeoutSeconds is the time within which a backend must answer. Default: 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TimeoutSeconds int64 `json:"timeoutSeconds,omitempty"`
-	// UnhealthyThresholdCount failed checks take a backend out, 3 when 0.
+	// UnhealthyThresholdCount is the number of failed checks in a row after which a backend is
+	// unhealthy. Default: 3.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	UnhealthyThresholdCount int64 `json:"unhealthyThresholdCount,omitempty"`
-	// HealthyThresholdCount passed checks bring it back, 2 when 0.
+	// HealthyThresholdCount is the number of successful checks in a row after which a backend
+	// is healthy again. Default: 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	HealthyThresholdCount int64 `json:"healthyThresholdCount,omitempty"`
 }
 
-// Delegate names the IngressRoute that takes over.
+// Delegate names the IngressRoute to which a route or a tcpproxy delegates.
 type Delegate struct {
 	Name string `json:"name"`
-	// Namespace of the IngressRoute; this one's when empty.
+	// Namespace of the IngressRoute. Default: the namespace of the delegating IngressRoute.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// Status says what became of an IngressRoute.
+// Status is the result of the validation of an IngressRoute.
 type Status struct {
 	// CurrentStatus is valid, invalid or orphaned.
 	// +optional
 	CurrentStatus string `json:"currentStatus,omitempty"`
-	// Description says why, with the path of each field at fault.
+	// Description is the reason, with the path of each invalid field.
 	// +optional
 	Description string `json:"description,omitempty"`
-	// LoadBalancer holds the addresses at which a root is reached, as in Contour's
-	// HTTPProxy.
+	// LoadBalancer has the addresses of a root, as in Contour's HTTPProxy.
 	// +optional
 	LoadBalancer corev1.LoadBalancerStatus `json:"loadBalancer,omitempty,omitzero"`
 }
@@ -220,7 +224,8 @@ type TLSCertificateDelegation struct {
 	Spec TLSCertificateDelegationSpec `json:"spec"`
 }
 
-// TLSCertificateDelegationSpec lists what is delegated to whom.
+// TLSCertificateDelegationSpec lists the delegated Secrets and the namespaces that may use
+// them.
 type TLSCertificateDelegationSpec struct {
 	Delegations []CertificateDelegation `json:"delegations"`
 }
@@ -228,7 +233,7 @@ type TLSCertificateDelegationSpec struct {
 // CertificateDelegation lets the target namespaces use one Secret.
 type CertificateDelegation struct {
 	SecretName string `json:"secretName"`
-	// TargetNamespaces may use the Secret; "*" means all.
+	// TargetNamespaces are the namespaces that may use the Secret; "*" selects all.
 	TargetNamespaces []string `json:"targetNamespaces"`
 }
 
