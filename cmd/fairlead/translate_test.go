@@ -79,7 +79,7 @@ func TestTranslateKnowsTheFloorOfTLS(t *testing.T) {
 	}
 	for _, c := range []struct{ floor, version, status string }{
 		{"", "from TLS 1.1 of IngressRoute default/app", "valid: valid IngressRoute\n"},
-		{"1.3", "from TLS 1.3 of IngressRoute default/app", `"1.1" counts as 1.3, the least that the plane allows (--minimum-tls-version)`},
+		{"1.3", "from TLS 1.3 of IngressRoute default/app", `"1.1" counts as 1.3, the minimum of the plane (--minimum-tls-version)`},
 	} {
 		out, err := execute("translate", "-f", name, "--minimum-tls-version", c.floor)
 		if err != nil || !strings.Contains(out, c.version) || !strings.Contains(out, c.status) || strings.Contains(out, "no host name below TLS 1.3") != (c.floor != "") {

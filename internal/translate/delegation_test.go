@@ -77,7 +77,7 @@ func TestDelegationFansOut(t *testing.T) {
 	}
 	setAll(t, s, objects...)
 	tr := full(input.Config{}, s)
-	if got := statusOf(t, tr, "ir-0"); !strings.Contains(got.Description, "takes another prefix of this host already") {
+	if got := statusOf(t, tr, "ir-0"); !strings.Contains(got.Description, "already has another prefix of this host") {
 		t.Errorf("the root: %+v", got)
 	}
 }
@@ -220,7 +220,7 @@ func TestDelegationTakesNobodysPlace(t *testing.T) {
 		delegating("second", serve("/c"), delegate("/c/x", "checkout")),
 		delegating("checkout", serve("/checkout"), serve("/checkout/pay")))
 	tr := full(input.Config{}, s)
-	const taken = ": IngressRoute team/checkout takes another prefix of this host already: it can take one"
+	const taken = ": IngressRoute team/checkout already has another prefix of this host: it can have one"
 	for name, want := range map[string]string{
 		"root": "valid IngressRoute", "checkout": "valid IngressRoute",
 		"thief":  "spec.routes[1].delegate" + taken + "; spec.routes[2].delegate" + taken,

@@ -50,9 +50,9 @@ func TestDescriptionsAreDocumented(t *testing.T) {
 		"too many routes for one host: with those of IngressRoute … and of all to which it delegates there would be more than 65536 (the smallest of the root's delegations come first)":                          "TestTreeWithTooManyRoutes",
 		"… is longer than 1024 characters":             "TestPathProblem",
 		"… must not have spaces or control characters": "TestPathProblem",
-		"… has no …":                                 "TestCertificatesAreJudged",
-		"… cannot be read…":                          "TestCertificatesAreJudged",
-		`spec.virtualhost.fqdn: "…" is no DNS name…`: "TestHostProblem",
+		"… has no …":        "TestCertificatesAreJudged",
+		"… cannot be read…": "TestCertificatesAreJudged",
+		`spec.virtualhost.fqdn: "…" is not a valid DNS name…`: "TestHostProblem",
 	}
 	texts := documentedTexts(t)
 	used := map[string]bool{}

@@ -36,7 +36,7 @@ func TestSlashNotesFollow(t *testing.T) {
 		if action != v1alpha1.KeepUnchanged {
 			notes++
 		}
-		if got := strings.Count(text(tr), `"/@scope%2Fname" takes no request`); got != notes {
+		if got := strings.Count(text(tr), `"/@scope%2Fname" never matches`); got != notes {
 			t.Errorf("%s: %d notes, want %d", action, got, notes)
 		}
 	}

@@ -169,7 +169,7 @@ func TestMistakesOfHTTPRoutes(t *testing.T) {
 		},
 		{
 			name: "regex", rule: "{matches: [{path: {type: RegularExpression, value: '/(a'}}], backendRefs: [{name: app, port: 80}]}", status: 404,
-			want: condition{"Accepted", "False", "UnsupportedValue", `…spec.rules[0].matches[0].path.value…"/(a" is no RE2 expression: missing closing ): …`},
+			want: condition{"Accepted", "False", "UnsupportedValue", `…spec.rules[0].matches[0].path.value…"/(a" is not a valid RE2 expression: missing closing ): …`},
 		},
 		{
 			name: "listener", rule: to("app"), parent: "sectionName: nothere", status: 404,
@@ -207,7 +207,7 @@ func TestHostClaimedByBothKinds(t *testing.T) {
 	// Creation times have whole seconds; of two in one second the name decides, so the
 	// names here are in the order of creation.
 	s.apply(t, ingressRoute("claim", "second", "claimed.example.com", "{match: /, services: [{name: ingress, port: 80}]}"))
-	s.awaitIngress(t, "IngressRoute claim/second", "invalid", `spec.virtualhost.fqdn: host "claimed.example.com" at port 80 is kept by HTTPRoute claim/first, which came first`)
+	s.awaitIngress(t, "IngressRoute claim/second", "invalid", `spec.virtualhost.fqdn: host "claimed.example.com" at port 80 belongs to the older HTTPRoute claim/first`)
 	s.awaitConditions(t, "HTTPRoute claim/first", programmed,
 		condition{"fairlead.dev/HostConflict", "True", "HostKept", "claimed by others too, which are not served there: …claimed.example.com…IngressRoute claim/second…"})
 	s.awaitAnswer(t, request{host: "claimed.example.com"}, 200, "os1-a")

@@ -160,7 +160,7 @@ func TestRoutePolicies(t *testing.T) {
 		}
 		s.awaitAnswer(t, request{host: "old.example.com"}, 200) // no Gateway has an IngressRoute
 		s.apply(t, policy("RoutePolicy", "default", "later", "Gateway edge", "maxRequestBytes: 1"))
-		s.awaitConditions(t, "RoutePolicy default/later", condition{"Accepted", "False", "Conflicted", "…RoutePolicy default/all, which came first…"})
+		s.awaitConditions(t, "RoutePolicy default/later", condition{"Accepted", "False", "Conflicted", "…the older RoutePolicy default/all has the same target…"})
 		s.kubectl(t, "delete", "routepolicy", "-n", "default", "all", "later")
 		s.awaitAnswer(t, request{host: "app.example.com"}, 200)
 	})

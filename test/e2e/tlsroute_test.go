@@ -74,7 +74,7 @@ spec:
 	// Who comes later has what is left.
 	s.apply(t, stream("TLSRoute", "younger", "parentRefs: [{name: streams}], hostnames: [a.streams.test, b.streams.test], rules: [{backendRefs: [{name: second, port: 443}]}]"))
 	s.awaitConditions(t, "TLSRoute streams/younger", programmed,
-		condition{"fairlead.dev/ListenerConflict", "True", "ListenerLost", "server name a.streams.test leads to TLSRoute streams/older, which came first"})
+		condition{"fairlead.dev/ListenerConflict", "True", "ListenerLost", "server name a.streams.test belongs to the older TLSRoute streams/older"})
 	s.awaitTLS(t, good.pool, secureRequest{server: "b.streams.test"}, 200, from("second"))
 	s.awaitTLS(t, good.pool, secureRequest{server: "a.streams.test"}, 200, from("first"))
 	s.kubectl(t, "--namespace", "streams", "delete", "tlsroute", "older")

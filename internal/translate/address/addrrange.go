@@ -158,7 +158,7 @@ func rangeOf(p netip.Prefix) Range {
 func ParsePlain(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err != nil || a.Zone() != "" {
-		return netip.Addr{}, fmt.Errorf("%s is no IP address", field.Quote(text))
+		return netip.Addr{}, fmt.Errorf("%s is not an IP address", field.Quote(text))
 	}
 	if a.Is4In6() {
 		return netip.Addr{}, fmt.Errorf("%s is an IPv4 address: write %s", text, a.Unmap())
@@ -224,7 +224,7 @@ func unusable() []netip.Prefix {
 func usable(r Range) (Range, error) {
 	for _, p := range unusable() {
 		if r.From.BitLen() == p.Addr().BitLen() && (r.Contains(p.Addr()) || p.Contains(r.From)) {
-			return r, fmt.Errorf("has addresses of %s, at which no client reaches a machine", p)
+			return r, fmt.Errorf("has addresses of %s, which no client can reach", p)
 		}
 	}
 	return r, nil

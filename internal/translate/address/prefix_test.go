@@ -17,7 +17,7 @@ func TestParsePrefixes(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"x": `"x" is neither a CIDR like "10.0.0.0/8" nor an address`, "10.0.0.0/8 x": "is neither", "10.0.0.0/33": "is neither", "10.0.0.1-10.0.0.9": "is neither",
-		"::ffff:10.0.0.0/104": "is neither", "::ffff:10.0.0.1": "write 10.0.0.1", "fe80::1%eth0": "is no IP address",
+		"::ffff:10.0.0.0/104": "is neither", "::ffff:10.0.0.1": "write 10.0.0.1", "fe80::1%eth0": "is not an IP address",
 		"10.0.0.1/8": "is 10.0.0.0/8 meant?", "10.0.0.0/8,2001:db8::1/32,x": "is 2001:db8::/32 meant?",
 	} {
 		if got, err := ParsePrefixes(text); err == nil || !strings.Contains(err.Error(), want) {

@@ -40,7 +40,7 @@ func limitsOf(annotations map[string]string) (limits *model.BackendLimits, unrea
 			n, err := strconv.ParseUint(text, 10, 32)
 			if *a.limit = uint32(n); err != nil {
 				*a.limit = 0
-				unread = append(unread, "metadata.annotations["+prefix+a.name+"]: "+field.Quote(text)+" is no number up to 4294967295, and bounds nothing")
+				unread = append(unread, "metadata.annotations["+prefix+a.name+"]: "+field.Quote(text)+" is not a number from 0 to 4294967295; the limit is ignored")
 			}
 		}
 	}

@@ -50,16 +50,16 @@ func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o 
 	port.Options.apply(&g)
 	if g.TLS == nil && policy != nil {
 		if policy.tls == nil {
-			return g, PolicyInvalid, describe() + ": BackendTLSPolicy " + policy.Name.String() + ", which says how it is verified, is invalid: " + policy.problem()
+			return g, PolicyInvalid, describe() + ": BackendTLSPolicy " + policy.Name.String() + ", which configures its verification, is invalid: " + policy.problem()
 		}
 		g.TLS = policy.tls
 	}
 	switch protocol := port.protocolOfApp(); {
 	case o.Protocol == model.BackendTCP:
 	case protocol.secure && g.TLS == nil:
-		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ": a BackendTLSPolicy must say how its certificate is verified"
+		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ": a BackendTLSPolicy must configure the verification of its certificate"
 	case protocol.websocket && o.Protocol == model.BackendHTTP2:
-		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ", over which there is no gRPC"
+		return g, PortProtocol, describe() + " has appProtocol " + port.appProtocol + ", which does not carry gRPC"
 	case protocol.http2:
 		g.Protocol = model.BackendHTTP2
 	case o.Protocol == model.BackendHTTP1 && g.TLS != nil && !protocol.websocket && !o.Websocket:

@@ -199,7 +199,7 @@ func (t *Tables) FindPortOf(c *memo.Context, n snapshot.Name, number int32, prot
 		return Port{}, ServiceMissing, "Service " + n.String() + " not found"
 	}
 	if service.external {
-		return Port{}, ServiceExternal, "Service " + n.String() + " is of type ExternalName, which could lead anywhere: use a Service with EndpointSlices"
+		return Port{}, ServiceExternal, "Service " + n.String() + " has type ExternalName, which is not supported, because it can name any host: use a Service with EndpointSlices"
 	}
 	port, found := service.portOf(number, protocol)
 	if found {

@@ -81,7 +81,7 @@ func (t *Tables) makeBackendTLS(c *memo.Context, n snapshot.Name) (*TLSPolicy, b
 		case gatewayv1.URISubjectAltNameType:
 			u, err := url.Parse(string(name.URI))
 			if err != nil || u.Scheme == "" || !field.Printable(string(name.URI)) || u.Host == "" && u.Path == "" && u.Opaque == "" {
-				invalid(fieldName+".uri", field.Quote(string(name.URI))+` is no absolute URI, like "spiffe://example.com/app"`)
+				invalid(fieldName+".uri", field.Quote(string(name.URI))+` is not an absolute URI, like "spiffe://example.com/app"`)
 			}
 			tls.Names = append(tls.Names, model.AltName{URI: string(name.URI)})
 		default:

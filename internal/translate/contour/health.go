@@ -19,7 +19,7 @@ func (c *compiler) healthCheck(o *contourv1beta1.HealthCheck, service snapshot.N
 		c.fail(path+".path", field.Quote(o.Path)+" must not have spaces or control characters, nor more than "+strconv.Itoa(field.PathLimit)+" characters")
 	}
 	if o.Host != "" && (!field.Printable(o.Host) || len(o.Host) > 260) {
-		c.fail(path+".host", field.Quote(o.Host)+" is no host")
+		c.fail(path+".host", field.Quote(o.Host)+" is not a valid host name")
 	}
 	for _, f := range []struct {
 		name         string

@@ -209,5 +209,5 @@ func (r *IngressRoute) InsecureNote() string {
 		others = " (and of " + strconv.Itoa(n) + " other routes)"
 	}
 	return field.At("spec.routes", r.insecure[0]) + ".permitInsecure" + others +
-		": has no effect, since the plane has --disable-permit-insecure: requests in clear text are sent to https"
+		": has no effect, since the plane has --disable-permit-insecure: requests in clear text are redirected to https"
 }

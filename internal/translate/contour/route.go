@@ -31,7 +31,7 @@ func (c *compiler) step(i int, o *contourv1beta1.Route) {
 	if d := o.Delegate; d != nil && len(o.Services) == 0 {
 		s.delegate = c.delegate(d, path+".delegate")
 		if idle := idleOptions(o); len(idle) > 0 {
-			c.route.Notes = append(c.route.Notes, path+": "+strings.Join(idle, ", ")+" of a route that delegates: the one that it delegates to says these for its routes")
+			c.route.Notes = append(c.route.Notes, path+": "+strings.Join(idle, ", ")+": without effect on a delegating route: set this in the child IngressRoute")
 		}
 	}
 	if problem != "" {
@@ -160,7 +160,7 @@ func (c *compiler) duration(text, path string) time.Duration {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil || d < 0:
-		c.fail(path, field.Quote(text)+` is no duration like "10s", nor "infinity"`)
+		c.fail(path, field.Quote(text)+` is not a duration like "10s", nor "infinity"`)
 		return 0
 	case d == 0:
 		return model.Never

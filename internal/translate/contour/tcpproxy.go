@@ -27,7 +27,7 @@ func (c *compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 	p := &tcpProxy{}
 	c.route.tcp = p
 	if c.route.Root && c.route.TLS == nil {
-		c.close(path + ": needs spec.virtualhost.tls: connections are told apart by the server name of TLS")
+		c.close(path + ": needs spec.virtualhost.tls: connections are routed by TLS server name (SNI)")
 	}
 	switch {
 	case len(o.Services) > 0 && o.Delegate != nil:
@@ -45,10 +45,10 @@ func (c *compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 		port, ok := c.service(s, field)
 		balance := balanceOf(s.Strategy)
 		if balance == model.BalanceCookie {
-			c.fail(field+".strategy", "Cookie needs HTTP, which connections of a tcpproxy need not be")
+			c.fail(field+".strategy", "Cookie requires HTTP, and tcpproxy forwards TCP: remove it")
 		}
 		if s.HealthCheck != nil {
-			c.fail(field+".healthCheck", "asks over HTTP, which connections of a tcpproxy need not be")
+			c.fail(field+".healthCheck", "an HTTP check does not apply to a tcpproxy: remove it")
 		}
 		if s.UpstreamValidation != nil {
 			p.verifying = append(p.verifying, field+".validation")

@@ -30,7 +30,7 @@ func (c *compiler) tls(o *contourv1beta1.TLS, proxies bool) {
 	case o.Passthrough && o.SecretName != "":
 		c.close(path + ": only one of secretName or passthrough can be specified: with passthrough the backends have the certificate")
 	case o.Passthrough && !proxies:
-		c.close(path + ".passthrough: spec.tcpproxy must say where connections go: requests inside of them cannot be routed")
+		c.close(path + ".passthrough: needs spec.tcpproxy: requests inside TLS connections cannot be routed")
 	case o.Passthrough:
 	case o.SecretName == "":
 		c.close(path + ".secretName: must be specified, or passthrough")
@@ -70,7 +70,7 @@ func (c *compiler) certificate(t *ingressTLS, text, path string) {
 	}
 	t.Certificate = secret.Certificate.ID
 	if c.route.Host != "" && !secret.Covers(c.route.Host) {
-		t.Note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(secret.Certificate.Names) + ", so that clients will refuse it for " + c.route.Host
+		t.Note = path + ": the certificate of Secret " + name.String() + " is for " + namesText(secret.Certificate.Names) + ", so clients refuse it for " + c.route.Host
 	}
 }
 

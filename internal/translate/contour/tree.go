@@ -146,12 +146,12 @@ func (t *Tables) contested(c *memo.Context, root snapshot.Name, host string) (pr
 	case len(roots.names) < 2:
 		return "", ""
 	case roots.keeper.Namespace != root.Namespace:
-		return roots.text + ": namespace " + roots.keeper.Namespace + " keeps it, which came first", ""
+		return roots.text + ": namespace " + roots.keeper.Namespace + " keeps it, because the oldest is there", ""
 	case roots.byNamespace[root.Namespace] > 1:
 		return roots.text, ""
 	}
 	strangers := slices.DeleteFunc(slices.Clone(roots.names), func(n snapshot.Name) bool { return n == root })
-	return "", "host " + field.Quote(host) + " is claimed by " + field.ListNames(strangers) + " too, which came later and is not served"
+	return "", "host " + field.Quote(host) + " is also claimed by " + field.ListNames(strangers) + " (newer, not served)"
 }
 
 // closeTree serves nothing of a tree. It notes the IngressRoutes to which the root would delegate, and

@@ -49,7 +49,7 @@ type astray struct {
 	field string
 }
 
-const secondPrefixText = " takes another prefix of this host already: it can take one"
+const secondPrefixText = " already has another prefix of this host: it can have one"
 
 // restart forgets the findings of a walk, except which branches stay out.
 func (w *walk) restart(root snapshot.Name) {

@@ -45,7 +45,7 @@ func HostProblem(host string, wildcard bool) string {
 	}
 	for label := range strings.SplitSeq(rest, ".") {
 		if !IsLabel(label) {
-			return Quote(host) + " is no DNS name: labels are 1 to 63 letters, digits and inner hyphens, separated by dots"
+			return Quote(host) + " is not a valid DNS name: labels are 1 to 63 letters, digits and inner hyphens, separated by dots"
 		}
 	}
 	return ""

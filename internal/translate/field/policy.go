@@ -45,7 +45,7 @@ func (c *Policy) Duration(text gatewayv1.Duration, least, most, otherwise time.D
 	d, err := time.ParseDuration(string(text))
 	switch {
 	case err != nil:
-		c.Fail(path, Quote(string(text))+` is no duration like "10s" or "500ms"`)
+		c.Fail(path, Quote(string(text))+` is not a duration like "10s" or "500ms"`)
 	case d < least || d > most:
 		c.Fail(path, Quote(string(text))+" must be from "+least.String()+" to "+most.String())
 	default:

@@ -25,7 +25,7 @@ const (
 	RegexesLimit = 64 << 10
 )
 
-// RegexProblem says why a text is no RE2 expression, or nothing. RE2 knows fewer names of classes than Go.
+// RegexProblem says why a text is not a valid RE2 expression, or nothing. RE2 knows fewer names of classes than Go.
 func RegexProblem(expression string) string {
 	switch {
 	case !utf8.ValidString(expression):
@@ -45,14 +45,14 @@ func RegexProblem(expression string) string {
 		if original := parseRegex(expression); original != nil { // in the words of what was written
 			err = original
 		}
-		return Quote(expression) + " is no RE2 expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
+		return Quote(expression) + " is not a valid RE2 expression: " + strings.TrimPrefix(err.Error(), "error parsing regexp: ")
 	}
 	parsed, err := syntax.Parse(asBytes(expression), syntax.Perl)
 	if err != nil {
 		return bad(err)
 	}
 	if name := strangeClass(expression); name != "" {
-		return Quote(expression) + " is no RE2 expression: invalid character class range: " + Quote(name)
+		return Quote(expression) + " is not a valid RE2 expression: invalid character class range: " + Quote(name)
 	}
 	if weight := treeWeight(parsed); weight > regexTree {
 		return tooLarge(weight)

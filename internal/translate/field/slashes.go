@@ -60,14 +60,14 @@ func (s SlashedPath) plain() string {
 
 // Note says that no request takes the match, and what to write.
 func (s SlashedPath) Note(keepsEscaped bool) string {
-	reason, keep := "none has an escaped slash", ", or keep escaped slashes with spec.path.escapedSlashesAction of a ClientPolicy"
+	reason, keep := "escaped slashes are", ", or keep them with spec.path.escapedSlashesAction of a ClientPolicy"
 	switch {
 	case s.resolved:
-		reason, keep = "none has dot segments, backslashes or escaped letters", ""
+		reason, keep = "dot segments, backslashes and escaped letters are", ""
 	case !s.escaped || keepsEscaped:
-		reason, keep = "none has two slashes in a row", ", or keep them with spec.path.disableMergeSlashes of a ClientPolicy"
+		reason, keep = "adjacent slashes are", ", or keep them with spec.path.disableMergeSlashes of a ClientPolicy"
 	}
-	return s.field + ": " + Quote(s.Path) + " takes no request, since " + reason + " when routes are looked for: write " + Quote(s.plain()) + keep
+	return s.field + ": " + Quote(s.Path) + " never matches, because " + reason + " normalised before routing: write " + Quote(s.plain()) + keep
 }
 
 // TakenAt says that requests have the path at a listener.

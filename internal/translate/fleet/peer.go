@@ -89,13 +89,13 @@ func (c *peerCompiler) address() {
 		c.fail("spec.address", "is missing: give it, or interface to find the router of a link")
 		return
 	case err != nil:
-		c.fail("spec.address", field.Quote(c.spec.Address)+" is no IP address")
+		c.fail("spec.address", field.Quote(c.spec.Address)+" is not an IP address")
 		return
 	case a.Is4In6():
 		c.fail("spec.address", field.Quote(c.spec.Address)+" is an IPv4 address: write "+a.Unmap().String())
 		return
 	case a.IsUnspecified() || a.IsMulticast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		c.fail("spec.address", a.String()+" is no address of one machine")
+		c.fail("spec.address", a.String()+" is not the address of one machine")
 	case a.Is6() && a.IsLinkLocalUnicast() && a.Zone() == "":
 		c.fail("spec.address", a.String()+` is link-local: add the interface, as in "`+a.String()+`%eth0"`)
 	case a.Zone() != "" && !a.IsLinkLocalUnicast():
@@ -111,7 +111,7 @@ func (c *peerCompiler) link() {
 	case s.Address != "":
 		c.fail("spec.interface", "excludes address: the machine finds the router's")
 	case !deviceName(s.Interface):
-		c.fail("spec.interface", field.Quote(s.Interface)+" is no name of an interface")
+		c.fail("spec.interface", field.Quote(s.Interface)+" is not a valid interface name")
 	}
 	if s.SourceAddress != "" {
 		c.fail("spec.sourceAddress", "is for peers with an address: with interface the session comes from the link-local address")
@@ -137,7 +137,7 @@ func (c *peerCompiler) systems() {
 		case n < 1 || n > 4294967295:
 			c.fail(path, strconv.FormatInt(n, 10)+" must be in the range 1-4294967295")
 		case n == 23456 || n == 65535 || n == 4294967295: // RFC 6793, RFC 7300
-			c.fail(path, strconv.FormatInt(n, 10)+" is reserved and nobody's AS")
+			c.fail(path, "AS "+strconv.FormatInt(n, 10)+" is reserved")
 		}
 		return uint32(n)
 	}
@@ -281,7 +281,7 @@ func (c *peerCompiler) nextHop(text, path string, fam address.Family) netip.Pref
 	case address.FamilyOf(p.Addr()) != fam:
 		c.fail(path, text+" is no "+fam.String()+" address")
 	case p.IsSingleIP() && !model.Reachable(p.Addr()):
-		c.fail(path, text+" is no address at which a router can reach a machine")
+		c.fail(path, text+" is not an address at which a router can reach a machine")
 	}
 	return p
 }
@@ -294,7 +294,7 @@ func (c *peerCompiler) plainAddress(text, path string) netip.Prefix {
 	if strings.Contains(text, "/") {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Addr().Is4In6() {
-			c.fail(path, field.Quote(text)+" is no network")
+			c.fail(path, field.Quote(text)+" is not a network")
 			return netip.Prefix{}
 		}
 		return p.Masked()
@@ -323,7 +323,7 @@ func (c *peerCompiler) connection() {
 		c.fail("spec.sourceAddress", s.SourceAddress+" is of another family than "+p.Address.String())
 	}
 	if s.VRF != "" && !deviceName(s.VRF) {
-		c.fail("spec.vrf", field.Quote(s.VRF)+" is no name of a device")
+		c.fail("spec.vrf", field.Quote(s.VRF)+" is not a valid device name")
 	}
 	p.Device = s.VRF
 }
@@ -411,7 +411,7 @@ func (t *Tables) makeSecret(c *memo.Context, name string) (*peerPassword, bool) 
 	case len(f.password) > passwordLimit:
 		f = &peerPassword{problem: "has a password of more than " + strconv.Itoa(passwordLimit) + " bytes"}
 	case !utf8.ValidString(string(f.password)): // machines are told it as text
-		f = &peerPassword{problem: "has a password that is no text: it is not UTF-8"}
+		f = &peerPassword{problem: "has a password that is not UTF-8"}
 	}
 	return f, true
 }

@@ -114,7 +114,7 @@ func (t *Tables) lockedOut(c *memo.Context, s policy.BalanceSettings, u policy.B
 		return nil // everybody, or it is said already
 	}
 	if len(u.Sources) > 0 && slices.Equal(address.BothSources(s.Sources, u.Sources), []netip.Prefix{address.Nobody}) {
-		return []string{"spec.sourceRanges: nobody is let in: no client is in these and in loadBalancerSourceRanges of " + u.Owner.String() + ", too"}
+		return []string{"spec.sourceRanges: no client is admitted: no address is in these and in the loadBalancerSourceRanges of " + u.Owner.String()}
 	}
 	out := t.from.VIP.Outcomes.Get(c, u.Owner)
 	if out == nil || len(out.Addresses) == 0 {
@@ -128,7 +128,7 @@ func (t *Tables) lockedOut(c *memo.Context, s policy.BalanceSettings, u policy.B
 	if len(problems) < len(out.Addresses) {
 		return nil
 	}
-	return []string{"spec.sourceRanges: nobody is let in: none is of the family of " + strings.Join(problems, ", ")}
+	return []string{"spec.sourceRanges: no client is admitted: no range has the address family of " + strings.Join(problems, ", ")}
 }
 
 // remarks are what is worth knowing of settings that can be, and may not be meant.
@@ -142,8 +142,8 @@ func (t *Tables) remarks(c *memo.Context, s policy.BalanceSettings, u policy.Bal
 		if check.Kind == model.CheckUDP {
 			asks, takes = takes, asks
 		}
-		say("healthCheck.type", cmp.Or(string(check.Kind), "HTTP")+" asks over "+string(asks)+", and port "+strconv.Itoa(int(u.Port))+" is "+string(takes)+
-			": backends must listen over both there, or the check name another port")
+		say("healthCheck.type", cmp.Or(string(check.Kind), "HTTP")+" checks over "+string(asks)+", and port "+strconv.Itoa(int(u.Port))+" is "+string(takes)+
+			": backends must listen on both, or the check needs another port")
 	}
 	if field.Deref(s.Panics) > 0 {
 		var all policy.BalanceSettings
@@ -156,7 +156,7 @@ func (t *Tables) remarks(c *memo.Context, s policy.BalanceSettings, u policy.Bal
 	}
 	if fields := s.OfIPVS(); len(u.Sources) > 0 && (len(fields) > 0 || s.Plane == model.DataPlaneIPVS) {
 		fields = append(fields, "spec.dataPlane IPVS")
-		list = append(list, fields[0]+": loadBalancerSourceRanges of "+u.Owner.Describe()+" need XDP or NFTables: no machine balances by both")
+		list = append(list, fields[0]+": loadBalancerSourceRanges of "+u.Owner.Describe()+" need XDP or NFTables: a frontend has one data plane")
 	}
 	if policy.BalancesByIPVS(s.Scheduler) && s.Hash != nil {
 		say("hash", "scheduler "+s.Scheduler+" of IPVS does not hash")
@@ -232,7 +232,7 @@ func (t *Tables) balanceUses(c *memo.Context, ref target.Ref, mode model.Forward
 			return nil, ""
 		}
 		if !f.Own {
-			return nil, ref.Object.String() + " has no addresses of its own, so nothing is balanced for it alone: give it an address (AddressPool)"
+			return nil, ref.Object.String() + " has no address of its own, so it has no frontends: give it an address (AddressPool)"
 		}
 		for i := range f.Listeners {
 			l := &f.Listeners[i]

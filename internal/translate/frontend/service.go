@@ -58,7 +58,7 @@ func newService(o *corev1.Service) *Service {
 		prefix, ok := address.ParsePrefix(text)
 		if !ok {
 			// To leave it out would let in whom nobody wanted.
-			f.Problem = field.At("spec.loadBalancerSourceRanges", i) + ": " + field.Quote(text) + " is no CIDR like 192.0.2.0/24"
+			f.Problem = field.At("spec.loadBalancerSourceRanges", i) + ": " + field.Quote(text) + " is not a CIDR like 192.0.2.0/24"
 			break
 		}
 		f.Sources = append(f.Sources, prefix)

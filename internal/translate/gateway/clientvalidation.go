@@ -56,7 +56,7 @@ func (f *Gateway) Insecure() string {
 	if len(paths) == 0 {
 		return ""
 	}
-	return strings.Join(paths, ", ") + ": clients are let in without a certificate, or with one that cannot be verified"
+	return strings.Join(paths, ", ") + ": clients are admitted without a certificate, or with one that cannot be verified"
 }
 
 func (t *Tables) makeFrontends(c *memo.Context, f *Gateway, n snapshot.Name, o *gatewayv1.FrontendTLSConfig) {

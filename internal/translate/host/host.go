@@ -362,10 +362,10 @@ func ListenersOf(hosts []model.HostKey) []model.ListenerID {
 	return slices.Compact(ids)
 }
 
-// KeeperText says whose a host is.
+// KeeperText names the resource that has a host.
 func (o Owner) KeeperText() string {
 	if o.Keeper == (model.Object{}) {
-		return "an IngressRoute's"
+		return "IngressRoute"
 	}
-	return o.Keeper.String() + "'s"
+	return o.Keeper.String()
 }

@@ -73,7 +73,7 @@ func (c Config) FloorNote(version model.TLSVersion) string {
 	if version == "" || version >= c.MinTLS { // "1.0" to "1.3" are in order
 		return ""
 	}
-	return field.Quote(string(version)) + " counts as " + string(c.MinTLS) + ", the least that the plane allows (--minimum-tls-version)"
+	return field.Quote(string(version)) + " counts as " + string(c.MinTLS) + ", the minimum of the plane (--minimum-tls-version)"
 }
 
 // ControllerName is the controllerName of the GatewayClasses that are ours,

@@ -125,7 +125,7 @@ func isGuest(asking memo.Parts[model.Object, int64], owner model.Object, f *gate
 func (t *Tables) Sharing(c *memo.Context, policy snapshot.Name, target target.Ref) (problem, note string) {
 	if target.Object.Kind == string(snapshot.KindGatewayClass) {
 		if p := t.sharedPolicy(c); p.Name != policy {
-			note = "; at the listeners that Gateways without addresses of their own share, ClientPolicy " + p.Name.String() + " holds, which came first"
+			note = "; at the shared listeners the older ClientPolicy " + p.Name.String() + " applies"
 		}
 		return "", note
 	}
@@ -160,18 +160,18 @@ func (t *Tables) Sharing(c *memo.Context, policy snapshot.Name, target target.Re
 		}
 	}
 	if shared > 0 && own == 0 {
-		return target.Object.String() + " has no addresses of its own, and shares its listeners with other Gateways and with IngressRoutes: " +
-			"give it an address (AddressPool), or have a ClientPolicy for its GatewayClass", ""
+		return target.Object.String() + " has no address of its own and shares its listeners with other Gateways and with IngressRoutes: " +
+			"give it an address (AddressPool), or create a ClientPolicy for its GatewayClass", ""
 	}
 	if len(asGuest) > 0 && own == 0 {
-		return target.Object.String() + " shares its ports with listeners of other namespaces at Gateway " + f.Gateway.String() + ", for whose clients the policy would hold, too: " +
-			"take other ports, or have a ClientPolicy for the Gateway", ""
+		return target.Object.String() + " shares its ports with listeners of other namespaces at Gateway " + f.Gateway.String() + ", and the policy would apply to their clients, too: " +
+			"use other ports, or create a ClientPolicy for the Gateway", ""
 	}
 	if len(asGuest) > 0 {
-		note = "; not at ports that other namespaces have at Gateway " + f.Gateway.String() + ", too: " + strings.Join(slices.Compact(asGuest), ", ")
+		note = "; not at the ports that listeners of other namespaces also use at Gateway " + f.Gateway.String() + ": " + strings.Join(slices.Compact(asGuest), ", ")
 	}
 	if len(first) > 0 && target.Section != "" {
-		note += "; listeners with another hostname at the same port have " + field.ListNames(slices.SortedFunc(maps.Keys(first), input.CompareNames)) + ", which goes first where both say something"
+		note += "; listeners with another hostname at the same port have " + field.ListNames(slices.SortedFunc(maps.Keys(first), input.CompareNames)) + ", which has precedence for fields that both set"
 	}
 	return "", note
 }

@@ -81,7 +81,7 @@ func (s BalanceSettings) Under(o BalanceSettings) (BalanceSettings, []string) {
 		if s.excludes(model.DataPlaneNFTables) != "" {
 			if s.Sources == nil && len(o.Sources) > 0 {
 				// They hold all the same: without them clients would get in that nobody wanted.
-				skip("sourceRanges", "is for dataPlane XDP and NFTables, and "+why+": no machine balances by both")
+				skip("sourceRanges", "is for dataPlane XDP and NFTables, and "+why+": a frontend has one data plane")
 			}
 			if s.newFlows == 0 && o.newFlows > 0 {
 				skip("newFlowsPerSecond", "is for dataPlane XDP and NFTables, and "+why)
@@ -300,11 +300,11 @@ func newBalance(o *v1alpha1.LoadBalancerPolicy) *Balance {
 	}
 	if why := s.excludes(model.DataPlaneIPVS); why != "" && s.Plane == "" {
 		if BalancesByIPVS(s.Scheduler) {
-			c.Fail("spec.scheduler", s.Scheduler+" needs IPVS, and "+why+": no machine balances by both")
+			c.Fail("spec.scheduler", s.Scheduler+" needs IPVS, and "+why+": a frontend has one data plane")
 			s.Scheduler = ""
 		}
 		if s.maxFlows > 0 {
-			c.Fail("spec.maxFlowsPerBackend", "needs IPVS, and "+why+": no machine balances by both")
+			c.Fail("spec.maxFlowsPerBackend", "needs IPVS, and "+why+": a frontend has one data plane")
 			s.maxFlows = 0
 		}
 	}

@@ -136,7 +136,7 @@ func (c *policyCompiler) accessLog(o *v1alpha1.AccessLog, path string) (*model.A
 	known := v1alpha1.AccessLogFields()
 	for i, accessLogField := range o.Fields {
 		if !slices.Contains(known, accessLogField) {
-			c.Fail(field.At(path+".fields", i), field.Quote(string(accessLogField))+" is no field of access logs")
+			c.Fail(field.At(path+".fields", i), field.Quote(string(accessLogField))+" is not a field of access logs")
 			continue
 		}
 		log.Fields = append(log.Fields, string(accessLogField))

@@ -14,7 +14,7 @@ import (
 func (c *policyCompiler) compression(o *v1alpha1.Compression, path string) *model.Compression {
 	if o.Disabled {
 		if len(o.Algorithms)+len(o.ContentTypes) > 0 || o.MinBytes != nil {
-			c.Fail(path+".disabled", "goes without the other fields: leave them out")
+			c.Fail(path+".disabled", "excludes the other fields: leave them out")
 		}
 		return &model.Compression{}
 	}
@@ -39,9 +39,9 @@ func (c *policyCompiler) compression(o *v1alpha1.Compression, path string) *mode
 		main, sub, _ := strings.Cut(kind, "/")
 		switch {
 		case main == "" || sub == "" || !field.IsToken(main) || !field.IsToken(sub):
-			c.Fail(field.At(path+".contentTypes", i), field.Quote(text)+` is no media type like "text/html"`)
+			c.Fail(field.At(path+".contentTypes", i), field.Quote(text)+` is not a media type like "text/html"`)
 		case strings.HasPrefix(kind, "application/grpc"):
-			c.Fail(field.At(path+".contentTypes", i), "messages of gRPC are compressed by its own clients and servers")
+			c.Fail(field.At(path+".contentTypes", i), "gRPC clients and servers compress their own messages")
 		default:
 			m.ContentTypes = append(m.ContentTypes, kind)
 		}

@@ -60,7 +60,7 @@ func (c *policyCompiler) errorPage(o *v1alpha1.ErrorPage, path string) (model.Er
 		c.Fail(path+".statuses", "at least one is needed")
 	}
 	if len(page.ContentType) > 128 || !field.IsFieldValue(page.ContentType) {
-		c.Fail(path+".contentType", field.Quote(page.ContentType)+" is no type of content")
+		c.Fail(path+".contentType", field.Quote(page.ContentType)+" is not a valid content type")
 	}
 	if page.Body == "" || !utf8.ValidString(page.Body) {
 		c.Fail(path+".body", "must be a text")

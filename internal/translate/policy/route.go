@@ -100,7 +100,7 @@ func (c *policyCompiler) globalRateLimit(o *v1alpha1.GlobalRateLimit, path strin
 			c.Fail(fieldName, "exactly one of header, clientAddress and value must be said")
 			continue
 		case e.Header != "" && !field.IsToken(e.Header):
-			c.Fail(fieldName+".header", field.Quote(e.Header)+" is no header name")
+			c.Fail(fieldName+".header", field.Quote(e.Header)+" is not a valid header name")
 			continue
 		case e.Value != "":
 			source.Value = c.word(e.Value, fieldName+".value")
@@ -167,7 +167,7 @@ func (c *policyCompiler) headers(names []string, path string) []string {
 	var list []string
 	for i, name := range names {
 		if !field.IsToken(name) {
-			c.Fail(field.At(path, i), field.Quote(name)+" is no header name")
+			c.Fail(field.At(path, i), field.Quote(name)+" is not a valid header name")
 			continue
 		}
 		list = append(list, strings.ToLower(name))
@@ -189,7 +189,7 @@ func (c *policyCompiler) addresses(o *v1alpha1.AddressFilter, path string) *mode
 		for i, text := range texts {
 			p, ok := address.ParsePrefix(text)
 			if !ok {
-				c.Fail(field.At(path, i), field.Quote(text)+" is no address like 192.0.2.7, nor a CIDR like 192.0.2.0/24")
+				c.Fail(field.At(path, i), field.Quote(text)+" is neither an address like 192.0.2.7 nor a CIDR like 192.0.2.0/24")
 				bad = true
 				continue
 			}

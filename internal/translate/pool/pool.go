@@ -150,7 +150,7 @@ func makeInterfaces(names []string, fail func(path, problem string)) []string {
 	var interfaces []string
 	for i, name := range names {
 		if name == "" || len(name) > interfaceLimit || name == "." || name == ".." || !field.Printable(name) || strings.ContainsAny(name, "/:") {
-			fail(field.At("spec.interfaces", i), field.Quote(name)+" is no name of an interface")
+			fail(field.At("spec.interfaces", i), field.Quote(name)+" is not a valid interface name")
 			continue
 		}
 		interfaces = append(interfaces, name)

@@ -41,7 +41,7 @@ func (c *compiler) group(service snapshot.Name, port backend.Port, o backend.Gro
 // noted in resolved.
 func (c *compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol corev1.Protocol, path string) (service snapshot.Name, port backend.Port, ok bool) {
 	if ref.Group != nil && *ref.Group != "" || ref.Kind != nil && *ref.Kind != gatewayv1.Kind(snapshot.KindService) {
-		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+field.KindText(string(field.Deref(ref.Group)), string(field.Deref(ref.Kind)))+" is no kind of backend: only Service is")
+		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".kind: "+field.KindText(string(field.Deref(ref.Group)), string(field.Deref(ref.Kind)))+" is not a kind of backend: only Service is")
 		return service, port, false
 	}
 	service = snapshot.Name{Namespace: c.owner.Namespace, Name: string(ref.Name)}

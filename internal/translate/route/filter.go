@@ -125,7 +125,7 @@ func (c *compiler) filter(s *filterSet, filter *gatewayv1.HTTPRouteFilter, path 
 		// Not to be skipped (HTTPRouteFilter.type): requests are answered with an error.
 		s.broken = true
 		c.resolved.Fail(gatewayv1.RouteReasonInvalidKind, path+".extensionRef: "+field.KindText(string(filter.ExtensionRef.Group), string(filter.ExtensionRef.Kind))+
-			" is no kind of filter here; requests are answered "+strconv.Itoa(int(c.brokenStatus())))
+			" is not a kind of filter here; requests are answered "+strconv.Itoa(int(c.brokenStatus())))
 	default:
 		c.refuse(path+".type", "filter "+field.Quote(string(filter.Type))+" is not supported")
 	}
@@ -179,7 +179,7 @@ func (c *compiler) headerEdits(filter *gatewayv1.HTTPHeaderFilter, path string, 
 		lower := strings.ToLower(text)
 		switch {
 		case !field.IsToken(lower):
-			c.refuse(fieldName, field.Quote(text)+" is no header name")
+			c.refuse(fieldName, field.Quote(text)+" is not a valid header name")
 		case lower == "host":
 			c.refuse(fieldName, "the Host header is changed by the filter URLRewrite")
 		case slices.Contains(framing, lower) || lower == model.LoopHeader || own(lower):
@@ -348,13 +348,13 @@ func (c *compiler) cors(filter *gatewayv1.HTTPCORSFilter, path string) *model.CO
 	for i, text := range filter.AllowOrigins {
 		origin, ok := corsOrigin(string(text))
 		if !ok {
-			c.refuse(field.At(path+".allowOrigins", i), field.Quote(string(text))+` is no origin like "https://www.example.com", "https://*.example.com" or "*"`)
+			c.refuse(field.At(path+".allowOrigins", i), field.Quote(string(text))+` is not an origin like "https://www.example.com", "https://*.example.com" or "*"`)
 		}
 		o.Origins = append(o.Origins, origin)
 	}
 	for i, m := range filter.AllowMethods {
 		if !field.IsToken(string(m)) {
-			c.refuse(field.At(path+".allowMethods", i), field.Quote(string(m))+" is no method")
+			c.refuse(field.At(path+".allowMethods", i), field.Quote(string(m))+" is not a valid method")
 		}
 		o.Methods = append(o.Methods, string(m))
 	}
@@ -362,7 +362,7 @@ func (c *compiler) cors(filter *gatewayv1.HTTPCORSFilter, path string) *model.CO
 		var out []string
 		for i, h := range list {
 			if !field.IsToken(string(h)) {
-				c.refuse(field.At(path, i), field.Quote(string(h))+" is no header name")
+				c.refuse(field.At(path, i), field.Quote(string(h))+" is not a valid header name")
 			}
 			out = append(out, string(h))
 		}

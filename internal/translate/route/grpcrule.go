@@ -58,7 +58,7 @@ func (c *compiler) grpcMatch(e *host.Entry, m *gatewayv1.GRPCRouteMatch, path st
 		fieldName := field.At(path+".headers", i)
 		name := strings.ToLower(string(h.Name))
 		if !field.IsToken(name) {
-			c.refuse(fieldName+".name", field.Quote(name)+" is no header name")
+			c.refuse(fieldName+".name", field.Quote(name)+" is not a valid header name")
 		}
 		e.Route.Match.Headers = c.appendValue(e.Route.Match.Headers, name, h.Value, string(field.Deref(h.Type)), fieldName)
 	}
@@ -77,7 +77,7 @@ func (c *compiler) grpcMethod(e *host.Entry, m *gatewayv1.GRPCMethodMatch, path 
 	case "", gatewayv1.GRPCMethodMatchExact:
 		for _, f := range []struct{ name, value, like string }{{"service", service, "com.example.Shop"}, {"method", method, "Buy"}} {
 			if f.value != "" && (strings.Contains(f.value, "/") || field.PathProblem("/"+f.value) != "") {
-				c.refuse(path+"."+f.name, field.Quote(f.value)+" is no name of a "+f.name+", like "+field.Quote(f.like))
+				c.refuse(path+"."+f.name, field.Quote(f.value)+" is not a valid name of a "+f.name+", like "+field.Quote(f.like))
 			}
 		}
 		switch {

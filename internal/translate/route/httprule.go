@@ -58,7 +58,7 @@ func (c *compiler) match(m *gatewayv1.HTTPRouteMatch, path string) model.Match {
 		fieldName := field.At(path+".headers", i)
 		name := strings.ToLower(string(h.Name))
 		if !field.IsToken(name) {
-			c.refuse(fieldName+".name", field.Quote(name)+" is no header name")
+			c.refuse(fieldName+".name", field.Quote(name)+" is not a valid header name")
 		}
 		match.Headers = c.appendValue(match.Headers, name, h.Value, kind, fieldName)
 	}
@@ -69,7 +69,7 @@ func (c *compiler) match(m *gatewayv1.HTTPRouteMatch, path string) model.Match {
 		}
 		fieldName := field.At(path+".queryParams", i)
 		if q.Name == "" || !utf8.ValidString(string(q.Name)) {
-			c.refuse(fieldName+".name", field.Quote(string(q.Name))+" is no name of a parameter")
+			c.refuse(fieldName+".name", field.Quote(string(q.Name))+" is not a valid parameter name")
 		}
 		match.Query = c.appendValue(match.Query, string(q.Name), q.Value, kind, fieldName)
 	}

@@ -24,7 +24,7 @@ func (c *compiler) duration(text *gatewayv1.Duration, path string) (d time.Durat
 	}
 	d, err := time.ParseDuration(string(*text))
 	if err != nil || !gatewayDuration.MatchString(string(*text)) {
-		c.refuse(path, field.Quote(string(*text))+` is no duration like "10s" or "1m500ms"`)
+		c.refuse(path, field.Quote(string(*text))+` is not a duration like "10s" or "1m500ms"`)
 		return 0, false
 	}
 	return min(d, field.Longest), true

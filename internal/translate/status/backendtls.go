@@ -29,7 +29,7 @@ func (t *Tables) backendTLSStatus(c *memo.Context, name snapshot.Name) (*Status,
 		if problem := t.targetProblem(c, target); problem != "" {
 			accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 		} else if first := t.from.Targets.TLSHolder(c, target); first != name {
-			accepted.Fail(gatewayv1.PolicyReasonConflicted, "BackendTLSPolicy "+first.String()+", which came first, holds for "+target.String())
+			accepted.Fail(gatewayv1.PolicyReasonConflicted, "the older BackendTLSPolicy "+first.String()+" applies to "+target.String())
 		} else {
 			holds = append(holds, target.String())
 		}

@@ -91,7 +91,7 @@ func (t *Tables) final(c *memo.Context, parent *gateway.Parent) []gateway.Listen
 			}
 		}
 		if lost != "" && parent.Refused == "" {
-			message := "server name " + field.Quote(l.Hostname) + " at port " + gateway.PortNumber(l.Port) + " is " + lost + "'s, which came first"
+			message := "server name " + field.Quote(l.Hostname) + " at port " + gateway.PortNumber(l.Port) + " belongs to the older " + lost
 			l.Accepted.Fail(gatewayv1.ListenerReasonHostnameConflict, message)
 			l.Conflicted.Fail(gatewayv1.ListenerReasonHostnameConflict, message)
 		}
@@ -100,8 +100,8 @@ func (t *Tables) final(c *memo.Context, parent *gateway.Parent) []gateway.Listen
 			continue
 		}
 		if keeper := t.from.Host.LostPort(c, p.ID); keeper != "" && l.Serves() && parent.Refused == "" {
-			l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+" speaks another protocol for "+keeper+
-				", which came first: without an address of its own the Gateway shares its ports with others")
+			l.Accepted.Fail(gatewayv1.ListenerReasonPortUnavailable, "port "+gateway.PortNumber(l.Port)+" has another protocol for the older "+keeper+
+				": without an address of its own the Gateway shares its ports with others")
 		}
 		list = append(list, l)
 	}

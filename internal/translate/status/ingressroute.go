@@ -49,14 +49,14 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 		for _, k := range tree.Hosts {
 			owner := t.from.Host.Owners.Get(c, k)
 			if !owner.Has(input.Object(snapshot.KindIngressRoute, root)) {
-				lost = append(lost, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is kept by "+owner.Keeper.String()+", which came first")
+				lost = append(lost, "host "+field.Quote(k.Host)+" at port "+portText(k)+" belongs to the older "+owner.Keeper.String())
 				continue
 			}
 			alive = true
 			redirected = redirected || isRouted && tree.Secure && k.Listener == t.in.Config.ClearID()
 			status.Hosts = append(status.Hosts, k)
 			if owner.Conflict && route.Root {
-				notes = append(notes, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is claimed by "+owner.DescribeLosers()+" too, which came later and is not served there")
+				notes = append(notes, "host "+field.Quote(k.Host)+" at port "+portText(k)+" is also claimed by "+owner.DescribeLosers()+" (newer, not served there)")
 			}
 		}
 	}

@@ -74,16 +74,16 @@ func (t *Tables) judgeTarget(c *memo.Context, k snapshot.Key, ref snapshot.Targe
 		return accepted, ""
 	}
 	if !t.from.Targets.MayTarget(k.Name.Namespace, target) {
-		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+target.Object.String()+" is everybody's: only a "+string(k.Kind)+
-			" in namespace "+t.in.Config.SecretNamespace+" may have it as a target")
+		accepted.Fail(v1alpha1.ReasonTargetNotPermitted, path+": "+target.Object.String()+" is shared by all teams: only a "+string(k.Kind)+
+			" in namespace "+t.in.Config.SecretNamespace+" may target it")
 		return accepted, ""
 	}
 	if problem := t.missingTarget(c, target, path); problem != "" {
 		accepted.Fail(gatewayv1.PolicyReasonTargetNotFound, problem)
 	}
 	if holder := t.from.Targets.Holder(c, target).Name; holder != k.Name {
-		accepted.Fail(gatewayv1.PolicyReasonConflicted, path+": "+string(k.Kind)+" "+holder.String()+
-			", which came first, has the same target; put both into one, or delete one")
+		accepted.Fail(gatewayv1.PolicyReasonConflicted, path+": the older "+string(k.Kind)+" "+holder.String()+
+			" has the same target; put both into one, or delete one")
 	}
 	if k.Kind == snapshot.KindClientPolicy && !accepted.Failed {
 		problem, remark := t.from.Listener.Sharing(c, k.Name, target)

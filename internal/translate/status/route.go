@@ -63,16 +63,16 @@ func (t *Tables) parentStatus(c *memo.Context, route *route.Route, p *gateway.Ro
 		by, rejected := t.from.Host.RejectedAt(c, object, k.Listener)
 		switch {
 		case rejected && owner.Conflict && owner.Keeper == by:
-			lost = append(lost, k.Host+" is kept by "+by.String()+", which came first")
+			lost = append(lost, k.Host+" belongs to the older "+by.String())
 		case rejected && by.Kind == object.Kind:
-			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, is of another namespace and has a hostname of this route at the same listener, where a Gateway has its hosts each for one namespace (annotation "+v1alpha1.AnnotationHosts+")")
+			lost = append(lost, k.Host+" is not served: the older "+by.String()+" of another namespace has a hostname of this route at the same listener, and the Gateway serves each host for one namespace (annotation "+v1alpha1.AnnotationHosts+")")
 		case rejected:
-			lost = append(lost, k.Host+" is not served: "+by.String()+", which came first, has a hostname of this route at the same listener")
+			lost = append(lost, k.Host+" is not served: the older "+by.String()+" has a hostname of this route at the same listener")
 		case !owner.Conflict:
 		case owner.Has(object):
 			kept = append(kept, k.Host+" ("+owner.DescribeLosers()+")")
 		default:
-			lost = append(lost, k.Host+" is kept by "+owner.Keeper.String()+", which came first")
+			lost = append(lost, k.Host+" belongs to the older "+owner.Keeper.String())
 		}
 	}
 	if len(lost) > 0 && len(lost) == len(p.Hosts) {

@@ -63,7 +63,7 @@ func (t *Tables) streamParentStatus(c *memo.Context, stream *route.Stream, p *ro
 	for i := range p.Direct {
 		d := &p.Direct[i]
 		if won := t.from.Route.Winners.Get(c, d.PortKey); won.Route != object {
-			lost = append(lost, "listener "+string(d.Section)+" leads to "+won.Route.String()+", which came first")
+			lost = append(lost, "listener "+string(d.Section)+" belongs to the older "+won.Route.String())
 			continue
 		}
 		keys, hold := t.from.Frontend.FrontendsOf(c, d.PortKey)
@@ -76,14 +76,14 @@ func (t *Tables) streamParentStatus(c *memo.Context, stream *route.Stream, p *ro
 		by, owner := t.from.Host.NameOwners.Get(c, k), t.from.Host.Owners.Get(c, k)
 		switch {
 		case owner.Kind == snapshot.KindIngressRoute:
-			lost = append(lost, "server name "+k.Host+" is "+owner.KeeperText()+", which came first")
+			lost = append(lost, "server name "+k.Host+" belongs to the older "+owner.KeeperText())
 		case by.Route == object && by.Parent == p.Parent.Object():
 			status.Hosts = append(status.Hosts, k)
 		case by.Route == object: // by another of its parents
 		case by.Route == model.Object{}:
-			lost = append(lost, "server name "+k.Host+" is "+by.Parent.String()+"'s, which came first")
+			lost = append(lost, "server name "+k.Host+" belongs to the older "+by.Parent.String())
 		default:
-			lost = append(lost, "server name "+k.Host+" leads to "+by.Route.String()+", which came first")
+			lost = append(lost, "server name "+k.Host+" belongs to the older "+by.Route.String())
 		}
 	}
 	reason, message := gatewayv1.RouteReasonAccepted, "the route is accepted"+p.Note

@@ -160,7 +160,7 @@ func (a *assigner) keep(p *poolBook) {
 		return
 	}
 	for _, text := range p.stored.Garbage {
-		p.out.Notes = append(p.out.Notes, "its status had "+field.Quote(text)+", which is no address: removed")
+		p.out.Notes = append(p.out.Notes, "its status had "+field.Quote(text)+", which is not an address: removed")
 	}
 	for i, rec := range p.stored.Records {
 		if i > 0 && rec == p.stored.Records[i-1] {
@@ -232,7 +232,7 @@ func (a *assigner) judge() {
 		if p.count == 0 && refuses {
 			p.out.Accepted.Fail(reason, "spec.addresses: "+text+": take "+whose+" out of the pool")
 		} else {
-			p.out.Notes = append(p.out.Notes, text+": "+whose+" are not given away: take them out of the pool")
+			p.out.Notes = append(p.out.Notes, text+": "+whose+" are not assigned: remove them from the pool")
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (a *assigner) requestable(w *Want, address netip.Addr) (*poolBook, gatewayv
 	case !a.admits(pool, w.Owner.Namespace):
 		return nil, unusable, of + " is not for namespace " + w.Owner.Namespace + ": spec.namespaces of the pool does not select it"
 	case pool.out.Accepted.Failed:
-		return nil, unusable, of + " cannot be given away: the pool is not accepted (" + pool.out.Accepted.Reason + ")"
+		return nil, unusable, of + " cannot be assigned: the pool is not accepted (" + pool.out.Accepted.Reason + ")"
 	}
 	if other, is := a.taken[address]; is {
 		return nil, unusable, of + " belongs to " + other.owner.Describe()
@@ -302,7 +302,7 @@ func (a *assigner) requestable(w *Want, address netip.Addr) (*poolBook, gatewayv
 		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " is being taken back from " + other.owner.Describe() + " of AddressPool " + other.pool
 	}
 	if pool.count >= assignmentLimit {
-		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be given away: " + fullText()
+		return nil, gatewayv1.GatewayReasonAddressNotAssigned, of + " cannot be assigned: " + fullText()
 	}
 	return pool, "", ""
 }

@@ -90,12 +90,12 @@ func joinWants(wants memo.Parts[model.Object, *Want]) (all []*Want, refused map[
 // differs says in what a Service asks for something else than those before it, or nothing.
 func (w *Want) differs(later *Want, pooler model.Object, asker [address.Families]model.Object) string {
 	if later.Request.pool != "" && pooler != (model.Object{}) && later.Request.pool != w.Request.pool {
-		return "metadata.annotations[" + v1alpha1.AnnotationPool + "]: " + pooler.String() + ", which came first and shares the address, names pool " + field.Quote(w.Request.pool)
+		return "metadata.annotations[" + v1alpha1.AnnotationPool + "]: " + "the older " + pooler.String() + ", which shares the address, names pool " + field.Quote(w.Request.pool)
 	}
 	for fam := range address.Families {
 		mine, theirs := later.Request.of(fam), w.Request.of(fam)
 		if len(mine) > 0 && len(theirs) > 0 && mine[0] != theirs[0] {
-			return later.Request.addressPath(mine[0]) + asker[fam].String() + ", which came first and shares the address, asks for " + theirs[0].String()
+			return later.Request.addressPath(mine[0]) + "the older " + asker[fam].String() + ", which shares the address, requests " + theirs[0].String()
 		}
 	}
 	return ""
@@ -140,7 +140,7 @@ func (a *assigner) sharersAt(pool string, w *Want) []model.Object {
 func (a *assigner) misses(w, guest *Want) string {
 	for _, address := range guest.Request.addresses {
 		if !slices.ContainsFunc(a.has[w.Owner], func(h held) bool { return h.address == address }) {
-			return guest.Request.addressPath(address) + address.String() + " is no address of " + w.Owner.Describe() + ": ask for none"
+			return guest.Request.addressPath(address) + address.String() + " is not an address of " + w.Owner.Describe() + ": request none"
 		}
 	}
 	if pool := guest.Request.pool; pool != "" && !slices.ContainsFunc(a.has[w.Owner], func(h held) bool { return h.pool == pool }) {
