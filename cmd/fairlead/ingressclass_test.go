@@ -7,14 +7,14 @@ import (
 	"testing"
 )
 
-// TestTranslateOfOthersClasses holds that IngressRoutes of another class are left out, and that this is said.
+// TestTranslateOfOthersClasses holds that IngressRoutes of another class are ignored with a warning.
 func TestTranslateOfOthersClasses(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "in.yaml")
 	manifest := `{apiVersion: contour.heptio.com/v1beta1, kind: IngressRoute, metadata: {name: app, namespace: team, annotations: {kubernetes.io/ingress.class: internal}}, spec: {virtualhost: {fqdn: app.example.com}, routes: [{match: /, services: [{name: web, port: 80}]}]}}`
 	if err := os.WriteFile(name, []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const warning = "warning: 1 IngressRoutes have the class of another controller and are left out (--ingress-class): team/app"
+	const warning = "warning: 1 IngressRoute ignored, with the class of another controller (--ingress-class): team/app"
 	for class, served := range map[string]bool{"": false, "internal": true} {
 		args := []string{"translate", "-f", name}
 		if class != "" {

@@ -64,7 +64,7 @@ is printed.`,
 				if len(others) > most {
 					names = append(names, "...")
 				}
-				fmt.Fprintf(c.ErrOrStderr(), "warning: %d IngressRoutes have the class of another controller and are left out (--ingress-class): %s\n", len(others), strings.Join(names, ", "))
+				fmt.Fprintf(c.ErrOrStderr(), "warning: %s ignored, with the class of another controller (--ingress-class): %s\n", counted(len(others), "IngressRoute"), strings.Join(names, ", "))
 			}
 			desired := translator.Desired()
 			if output != "text" {
@@ -82,22 +82,26 @@ is printed.`,
 	return c
 }
 
-// leftOut counts what manifests have and a translation does not.
+// leftOut counts the objects and fields of manifests that a translation ignores.
 type leftOut struct{ fields, objects int }
 
-// err says that something was left out; nil when nothing was.
+// err reports ignored objects and fields; it is nil when nothing was ignored.
 func (l leftOut) err() error {
 	var what []string
 	if l.objects > 0 {
-		what = append(what, fmt.Sprintf("objects (%d)", l.objects))
+		what = append(what, counted(l.objects, "object"))
 	}
 	if l.fields > 0 {
-		what = append(what, fmt.Sprintf("unknown fields (%d)", l.fields))
+		what = append(what, counted(l.fields, "unknown field"))
 	}
 	if len(what) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s were left out: the warnings name them", strings.Join(what, " and "))
+	verb := "were"
+	if l.objects+l.fields == 1 {
+		verb = "was"
+	}
+	return fmt.Errorf("%s %s ignored (see the warnings)", strings.Join(what, " and "), verb)
 }
 
 // readManifests reads manifests, and warns of what it leaves out.
@@ -156,4 +160,12 @@ func (o *offlinePlane) config() translate.Config {
 		RootNamespaces: o.rootNamespaces, IngressClass: o.ingressClass, DisablePermitInsecure: o.noClearText, IngressRoutePort: o.port, IngressRouteTLSPort: o.tlsPort, ReservedPorts: flags.reservedPorts(),
 		RefusedEndpoints: o.refused, AffinityCookie: o.affinityCookie, MinTLS: model.TLSVersion(o.minTLS),
 	}
+}
+
+// counted is a number with its noun, in the plural where needed.
+func counted(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }

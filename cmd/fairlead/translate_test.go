@@ -105,7 +105,7 @@ spec:
 		t.Fatal(err)
 	}
 	out, err := execute("translate", "-f", name)
-	if err == nil || err.Error() != "unknown fields (1) were left out: the warnings name them" {
+	if err == nil || err.Error() != "1 unknown field was ignored (see the warnings)" {
 		t.Errorf("it ended with %v", err)
 	}
 	for _, want := range []string{"warning: " + name + `:5: IngressRoute team/app: unknown field "spec.virtualhost.corsPolicy"`, "status IngressRoute team/app"} {
@@ -133,8 +133,8 @@ func TestTranslateGoesOnAfterFaults(t *testing.T) {
 		args      []string
 		end, says string
 	}{
-		{[]string{"translate", "-f", name}, "objects (2) and unknown fields (1) were left out: the warnings name them", "host http-80 last.example.com"},
-		{[]string{"explain", "http://last.example.com/", "-f", name}, "objects (2) were left out: the warnings name them", "-> host     last.example.com\n"},
+		{[]string{"translate", "-f", name}, "2 objects and 1 unknown field were ignored (see the warnings)", "host http-80 last.example.com"},
+		{[]string{"explain", "http://last.example.com/", "-f", name}, "2 objects were ignored (see the warnings)", "-> host     last.example.com\n"},
 	} {
 		out, err := execute(c.args...)
 		if err == nil || err.Error() != c.end {
@@ -142,7 +142,7 @@ func TestTranslateGoesOnAfterFaults(t *testing.T) {
 		}
 		for _, want := range []string{
 			c.says,
-			"warning: " + name + ":3: IngressRoute team/app stands here again: the one at " + name + ":1 is left out\n",
+			"warning: " + name + ":3: IngressRoute team/app is defined twice: the definition at " + name + ":1 is ignored\n",
 			"warning: " + name + ":5: IngressRoute team/faulty: spec.routes[0].services[0].port: want a whole number",
 			"warning: " + name + ":5: IngressRoute team/faulty: spec.routes[0].services[0].weight: want a whole number",
 			"warning: " + name + `:7: Service team/web: unknown field "spec.port"`,

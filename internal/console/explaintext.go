@@ -328,7 +328,7 @@ func writeGroups(b *paragraphs, e v1.Explanation) {
 		if g.Check != "" {
 			text := "health check of " + g.Check
 			if !slices.ContainsFunc(g.Backends, func(x v1.GroupBackend) bool { return x.Health != v1.HealthUnchecked }) {
-				text += "; what it finds is not known here"
+				text += "; its result is not known"
 			}
 			b.line("%s", text)
 		}

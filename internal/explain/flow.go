@@ -111,16 +111,16 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 		e.Answer = "nothing balances " + r.Frontend.String()
 		switch {
 		case len(w.Others) > 0:
-			e.Answer += "; at this VIP there are " + joinFrontends(w.Others)
+			e.Answer += "; this VIP has the frontends " + joinFrontends(w.Others)
 		case w.VIP == nil:
-			e.Answer += ": no AddressPool has given " + r.Frontend.VIP.String() + " to anybody"
+			e.Answer += ": no AddressPool has assigned " + r.Frontend.VIP.String()
 		}
 		return e
 	}
 	f := w.Balanced.Frontend
 	e.Frontend = f
 	if w.FromVIP || nobodys(r.Client.Addr()) {
-		what := "is no address of a client"
+		what := "is not an address of a client"
 		if w.FromVIP {
 			what = "is a VIP, from which no client sends"
 		}

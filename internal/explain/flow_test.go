@@ -78,17 +78,17 @@ func TestFlowAnswers(t *testing.T) {
 		change func(*model.Balanced, *FlowRequest, *FlowWorld)
 		want   string
 	}{
-		{"no frontend", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) { w.Balanced = nil }, "nothing balances tcp://192.0.2.1:80: no AddressPool has given 192.0.2.1 to anybody"},
+		{"no frontend", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) { w.Balanced = nil }, "nothing balances tcp://192.0.2.1:80: no AddressPool has assigned 192.0.2.1"},
 		{"another port", func(b *model.Balanced, r *FlowRequest, w *FlowWorld) {
 			w.Balanced, w.Others = nil, []model.FrontendKey{b.Frontend.FrontendKey}
 			r.Frontend.Port = 81
-		}, "nothing balances tcp://192.0.2.1:81; at this VIP there are tcp://192.0.2.1:80"},
+		}, "nothing balances tcp://192.0.2.1:81; this VIP has the frontends tcp://192.0.2.1:80"},
 		{"source", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {
 			b.Frontend.Sources = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
 		}, "dropped (source-denied): 198.51.100.7 is in none of the source ranges of Service team/app"},
 		{"martian", func(_ *model.Balanced, r *FlowRequest, _ *FlowWorld) {
 			r.Client = netip.MustParseAddrPort("127.0.0.1:40000")
-		}, "dropped (martian-source): 127.0.0.1 is no address of a client"},
+		}, "dropped (martian-source): 127.0.0.1 is not an address of a client"},
 		{"from a VIP", func(_ *model.Balanced, _ *FlowRequest, w *FlowWorld) { w.FromVIP = true }, "dropped (martian-source): 198.51.100.7 is a VIP, from which no client sends"},
 		{"nobody", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) { b.Backends = nil }, "dropped (no-backend): there is no backend that works"},
 		{"drains", func(b *model.Balanced, _ *FlowRequest, _ *FlowWorld) {

@@ -83,7 +83,7 @@ func (x *explainer) listener(found *model.Listener) {
 		}
 	}
 	if len(l.Others) > 0 {
-		l.Notes = append(l.Notes, "it knows the host best of the listeners at port "+x.port()+"; the address that the client connects to decides (--vip)")
+		l.Notes = append(l.Notes, "it has the most specific hostname of the listeners at port "+x.port()+"; the address that the client connects to decides (--vip)")
 	}
 	x.e.Listener = &l
 }

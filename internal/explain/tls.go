@@ -263,11 +263,11 @@ func (x *explainer) bytes(h *model.TLSHost) {
 	if len(outcomes) == 0 {
 		outcomes = []Outcome{{Percent: 100, Closed: true, Why: "no backend has a weight above 0"}}
 	}
-	what := "what is inside of it goes on to a backend as bytes"
+	what := "it decrypts the connection and forwards it to a backend as TCP"
 	if x.e.TLS.Passthrough {
-		what = "it goes on to a backend as it is, which ends TLS itself"
+		what = "it forwards the connection to a backend, which terminates TLS itself"
 	}
-	x.e.Answer = Answer{Connects: true, Outcomes: outcomes, Text: "the proxy does not read the connection: " + what}
+	x.e.Answer = Answer{Connects: true, Outcomes: outcomes, Text: "the proxy does not read requests: " + what}
 	if text := outcomeText(outcomes); text != "a backend answers" {
 		x.e.Answer.Text += "; " + text
 	}

@@ -69,7 +69,7 @@ func TestHandshakes(t *testing.T) {
 		{"https://none.test/", "", "IngressRoute team/root has the server name none.test and no certificate", "", false},
 		{"https://other.test/", "", "no certificate is there for the server name other.test", "", false},
 		{"https://192.0.2.1/", "", "no certificate is there for a client without a server name", "", false},
-		{"https://bytes.test/", "", "what is inside of it goes on to a backend as bytes", "", true},
+		{"https://bytes.test/", "", "it decrypts the connection and forwards it to a backend as TCP", "", true},
 		{"https://passed.test/", "", "the connection is closed to 50%: the reference to the backend is broken", "", true},
 		{"http://a.test:443/", "", "closes connections in clear text", "", false},
 	} {

@@ -30,7 +30,7 @@ func TestFlowWorldIsWhatIsPublished(t *testing.T) {
 		t.Errorf("from a VIP: %+v", got)
 	}
 	request.Frontend = dns
-	if got := explain.Flow(request, l.flowWorld(request)).Answer; !strings.Contains(got, "at this VIP there are tcp://192.0.2.1:80") {
+	if got := explain.Flow(request, l.flowWorld(request)).Answer; !strings.Contains(got, "this VIP has the frontends tcp://192.0.2.1:80") {
 		t.Errorf("of a frontend that is gone: %q", got)
 	}
 }

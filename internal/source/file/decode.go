@@ -103,7 +103,7 @@ func (l *loader) value(encoded []byte, at lines) {
 	found := len(l.faults.Found)
 	resource, is := snapshot.ResourceFor(h.APIVersion, h.Kind)
 	if !is {
-		l.warnings = append(l.warnings, Warning{Where: where, What: fmt.Sprintf("%s (%s) is left out: translation does not read this kind", h, h.APIVersion)})
+		l.warnings = append(l.warnings, Warning{Where: where, What: fmt.Sprintf("%s (%s) is ignored: translation does not use this kind", h, h.APIVersion)})
 		return
 	}
 	object, namespaced := resource.New(), !resource.ClusterScoped
@@ -147,7 +147,7 @@ func (l *loader) value(encoded []byte, at lines) {
 		return
 	}
 	if first, twice := l.seen[key]; twice {
-		l.fail(where, "%s stands here again: the one at %s is left out", key, first.where(""))
+		l.fail(where, "%s is defined twice: the definition at %s is ignored", key, first.where(""))
 	}
 	l.seen[key] = at
 }

@@ -52,7 +52,7 @@ func TestLoad(t *testing.T) {
 		{name: "an older version", text: "apiVersion: gateway.networking.k8s.io/v1beta1\nkind: ReferenceGrant\nmetadata: {name: x}\nspec: {from: [], to: []}\n", keys: []string{"ReferenceGrant default/x"}},
 		{
 			name: "a kind that is not read", text: service + "---\n\napiVersion: v1\nkind: Pod\nmetadata: {name: c, namespace: d}\n",
-			keys: []string{"Service team/app"}, warnings: []string{"standard input:6: Pod d/c (v1) is left out: translation does not read this kind"},
+			keys: []string{"Service team/app"}, warnings: []string{"standard input:6: Pod d/c (v1) is ignored: translation does not use this kind"},
 		},
 		{
 			name: "unknown fields", text: "# a comment\n" + service + "spec:\n  ports:\n  - port: 80\n    prot: TCP\n  typo: 1\n",
@@ -62,7 +62,7 @@ func TestLoad(t *testing.T) {
 			},
 		},
 		{name: "an unknown field in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Service\n  metadata: {name: a}\n  specs: {}\n", keys: []string{"Service default/a"}, warnings: []string{`standard input:7: Service a: unknown field "specs"`}},
-		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app stands here again: the one at standard input:1 is left out"}, keys: []string{"Service team/app"}},
+		{name: "twice", text: service + "---\n" + service, errs: []string{"standard input:5: Service team/app is defined twice: the definition at standard input:1 is ignored"}, keys: []string{"Service team/app"}},
 		{name: "a key twice", text: service + "---\n" + service + "kind: Service\n", errs: []string{`standard input:4: `}, keys: []string{"Service team/app"}},
 		{
 			name: "Secrets, and pools and peers",
@@ -116,7 +116,7 @@ spec:
 		{name: "a wrong type in the header", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: 7\n", errs: []string{`standard input:4: no Kubernetes object: metadata.name: want a text, found the number 7: put it into quotes`}},
 		{name: "a wrong type in a list", text: "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Namespace\n  metadata: {name: a}\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: b}\n  data:\n    tls.key: no base64\n  stringData: {pin: 1234}\n", errs: []string{"standard input:11: Secret b: data[tls.key]: want base64, found a text: a text as it is belongs into stringData", "standard input:12: Secret b: stringData.pin: want a text, found a number: put it into quotes"}, keys: []string{"Namespace a"}},
 		{name: "fields that are none", text: "apiVersion: contour.heptio.com/v1beta1\nkind: IngressRoute\nmetadata: {name: a}\nspec: {routes: [{match: /, services: [{name: web, port: \"80\"}]}]}\n", errs: []string{`standard input:4: IngressRoute a: spec.routes[0].services[0].port: want a whole number`}},
-		{name: "faults among others", text: service + "---\n" + service + "spec: {ports: [{port: eighty}, {port: x}]}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: []}\n- {apiVersion: v1, kind: Service, metadata: {name: b}}\n- {apiVersion: v1, kind: Service, metadata: {name: B}}\n- {apiVersion: v1, kind: Service, metadata: {name: b}}\n", errs: []string{"standard input:8: Service team/app: spec.ports[0].port", "standard input:8: Service team/app: spec.ports[1].port", "standard input:13: Service a: spec", "standard input:15: Service B: metadata.name", "standard input:16: Service default/b stands here again: the one at standard input:14 is left out"}, out: 4, keys: []string{"Service default/b", "Service team/app"}},
+		{name: "faults among others", text: service + "---\n" + service + "spec: {ports: [{port: eighty}, {port: x}]}\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Service, metadata: {name: a}, spec: []}\n- {apiVersion: v1, kind: Service, metadata: {name: b}}\n- {apiVersion: v1, kind: Service, metadata: {name: B}}\n- {apiVersion: v1, kind: Service, metadata: {name: b}}\n", errs: []string{"standard input:8: Service team/app: spec.ports[0].port", "standard input:8: Service team/app: spec.ports[1].port", "standard input:13: Service a: spec", "standard input:15: Service B: metadata.name", "standard input:16: Service default/b is defined twice: the definition at standard input:14 is ignored"}, out: 4, keys: []string{"Service default/b", "Service team/app"}},
 		{name: "no name", text: "apiVersion: v1\nkind: Service\nmetadata: {}\n", errs: []string{"standard input:3: Service: metadata.name:"}},
 		{name: "bad names", text: "apiVersion: v1\nkind: Service\nmetadata:\n  name: a/b\n  namespace: C\n", errs: []string{"standard input:4: Service C/a/b: metadata.name:", "standard input:5: Service C/a/b: metadata.namespace:"}},
 		{name: "a namespace where none belongs", text: "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: a\n  namespace: b\n", errs: []string{"standard input:5: Namespace b/a: a Namespace has no namespace"}},
@@ -194,7 +194,7 @@ func TestLoadDirectory(t *testing.T) {
 	if s, _, _, err = Load(nil, dir, filepath.Join(dir, "missing")); s != nil || err == nil || !strings.Contains(err.Error(), "missing") {
 		t.Errorf("a missing file: %v", err)
 	}
-	if s, _, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "stands here again") != 3 || len(s.Services) != 3 {
+	if s, _, _, err = Load(nil, dir, dir); err == nil || strings.Count(err.Error(), "is defined twice") != 3 || len(s.Services) != 3 {
 		t.Errorf("everything twice: %v", err)
 	}
 	// Of what stands twice the last counts, as with `kubectl apply`.
