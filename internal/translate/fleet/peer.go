@@ -279,7 +279,7 @@ func (c *peerCompiler) nextHop(text, path string, fam address.Family) netip.Pref
 	switch {
 	case !p.IsValid():
 	case address.FamilyOf(p.Addr()) != fam:
-		c.fail(path, text+" is no "+fam.String()+" address")
+		c.fail(path, text+" is not an "+fam.String()+" address")
 	case p.IsSingleIP() && !model.Reachable(p.Addr()):
 		c.fail(path, text+" is not an address at which a router can reach a machine")
 	}

@@ -88,11 +88,11 @@ func (t *Tables) takenPorts(c *memo.Context, service model.Object, balanced *fro
 		for _, p := range balanced.Ports {
 			k := model.FrontendKey{VIP: a, Transport: p.Transport, Port: uint16(p.Number)}
 			if other := t.from.Frontend.Frontends.Get(c, k); other != nil && other.Owner != service {
-				why := "which came first"
+				why := "which is older"
 				if other.Owner.Namespace != service.Namespace && other.Owner.Namespace == t.from.VIP.Grants.Get(c, a).Owner.Namespace {
 					why = "whose namespace has the VIP"
 				}
-				taken = append(taken, k.String()+" is "+other.Owner.String()+"'s, "+why)
+				taken = append(taken, k.String()+" belongs to "+other.Owner.String()+", "+why)
 			}
 		}
 	}
