@@ -28,6 +28,8 @@ type PlaneStatus struct {
 	Version  string `json:"version"`
 	Identity string `json:"identity"`
 	Leading  bool   `json:"leading"`
+	// Starting: the plane holds the Lease and does not serve agents yet. Leader is then its own address.
+	Starting bool   `json:"startingToLead,omitempty"`
 	Leader   string `json:"leader,omitempty"` // host:port of the leader's agent endpoint
 	// LeaderConsole is host:port of the leader's console, as far as known: at its machine
 	// when that is a loopback address.

@@ -1134,6 +1134,8 @@ export interface PlaneStatus {
   version: string;
   identity: string;
   leading: boolean;
+  // Starting: the plane holds the Lease and does not serve agents yet. Leader is then its own address.
+  startingToLead?: boolean;
   // host:port of the leader's agent endpoint
   leader?: string;
   // LeaderConsole is host:port of the leader's console, as far as known: at its machine
