@@ -141,7 +141,7 @@ func (d *drainer) leave(ctx context.Context, recalled func() bool) bool {
 	}
 	breaks := d.announcer.survives()
 	if breaks == "" {
-		d.log.Info("draining: VIPs are withdrawn, and other machines forward the remaining flows to this machine", "limit", limit)
+		d.log.Info("draining: announced VIPs, if any, are withdrawn, and other machines forward the remaining flows to this machine", "limit", limit)
 		d.withdraw(ctx)
 	} else {
 		d.log.Info("draining: each connection closes after its current response", "limit", limit, "announced", breaks)

@@ -157,7 +157,7 @@ func (w *wait) step(a answer) step {
 	case counted:
 		next.outcome = d.String() + " is drained"
 	case none && rest == 0:
-		next.outcome = "the drain time of " + d.String() + " is over"
+		next.outcome = w.uncounted(left, m)
 	case m.holds == "" && rest == 0, !a.at.Before(ends.Add(w.times.withdraws)):
 		next.err = fmt.Errorf("the drain time of %s is over: %s", d, line)
 	default:
@@ -169,6 +169,21 @@ func (w *wait) step(a answer) step {
 	return next
 }
 
+// uncounted is the outcome of a drain whose flows nobody counts, once its drain time is over.
+func (w *wait) uncounted(left flowsLeft, m leaving) string {
+	of := "its flows"
+	switch {
+	case w.target.machine == "":
+		return fmt.Sprintf("the drain time of %s is over; no data plane counts its flows", w.target)
+	case left.rows > 0:
+	case m.hostsOnly:
+		of = "flows of its backends"
+	default:
+		of = "flows that it forwards to backends"
+	}
+	return fmt.Sprintf("%s is drained: it announces no VIP. The drain time is over; %s cannot be counted", w.target, of)
+}
+
 // line says what is waited for.
 func (w *wait) line(left flowsLeft, m leaving, rest time.Duration) string {
 	switch {
@@ -178,6 +193,8 @@ func (w *wait) line(left flowsLeft, m leaving, rest time.Duration) string {
 		return beingTold
 	case left.known || left.flows > 0:
 		return fmt.Sprintf("%d flows are left", left.flows)
+	case w.target.machine != "" && left.rows == 0 && m.hostsOnly:
+		return "it has backends only; their flows are not counted for a machine"
 	case w.target.machine != "" && left.rows == 0:
 		return "no VIP leads to its proxy; flows that it forwards to backends are not counted"
 	default:

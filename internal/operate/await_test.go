@@ -14,6 +14,8 @@ import (
 
 // atNumber is until which question something is so of edge-1.
 type atNumber struct {
+	proxy string // state of the proxy of edge-1
+
 	untold, undelivered, away, silent, leaderless, handsOver, announces, justCame int
 
 	silentFrom, silentTo int // the plane does not answer
@@ -59,7 +61,7 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			Plane: v1.PlaneStatus{Leading: n > p.leaderless, Epoch: 2},
 			Machines: []v1.MachineStatus{
 				{Name: "edge-2", Connected: true, Cordoned: true, LastReport: time.Now()},
-				{Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold, LastReport: reported, Wanted: wanted, Delivered: delivered, Announces: announces, JustCame: n <= p.justCame},
+				{Name: "edge-1", Connected: n > p.away, Cordoned: n > p.untold, LastReport: reported, Wanted: wanted, Delivered: delivered, Announces: announces, JustCame: n <= p.justCame, Proxy: v1.ProxyStatus{State: p.proxy}},
 				{Name: "off-1", Cordoned: true},
 			},
 			VIPs: []v1.VIPStatus{{Assignment: v1.Assignment{Address: key.VIP, Mode: mode, Machines: []string{"edge-1", "edge-2"}}, At: states}},
@@ -114,7 +116,7 @@ func TestDrainWaitsForFlows(t *testing.T) {
 		}, "edge-1, edge-2 does not say how many flows it has", "edge-1, edge-2 does not say how many flows it has"},
 		"machine of which one frontend is not counted": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []v1.BackendStatus {
 			return []v1.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 0), row("192.0.2.1:80", "edge-1", 0, -1)}
-		}, "no data plane counts its flows|the drain time of machine edge-1 is over", ""},
+		}, "no data plane counts its flows|machine edge-1 is drained: it announces no VIP. The drain time is over; its flows cannot be counted", ""},
 		"machine of which one frontend is not counted, with flows": {Target{machine: "edge-1"}, time.Nanosecond, atNumber{}, func(int) []v1.BackendStatus {
 			return []v1.BackendStatus{row("192.0.2.1:80", "edge-1", 0, 1), row("192.0.2.1:80", "edge-1", 0, -1)}
 		}, "1 flows are left", "1 flows are left"},
@@ -174,20 +176,27 @@ func TestDrainWaitsForFlows(t *testing.T) {
 			time.Nanosecond,
 			atNumber{},
 			func(int) []v1.BackendStatus { return []v1.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"no VIP leads to its proxy; flows that it forwards to backends are not counted|the drain time of machine edge-1 is over", "",
+			"no VIP leads to its proxy; flows that it forwards to backends are not counted|machine edge-1 is drained: it announces no VIP. The drain time is over; flows that it forwards to backends cannot be counted", "",
+		},
+		"machine that has backends only": {
+			Target{machine: "edge-1"},
+			time.Nanosecond,
+			atNumber{proxy: "off"},
+			func(int) []v1.BackendStatus { return []v1.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
+			"it has backends only; their flows are not counted for a machine|machine edge-1 is drained: it announces no VIP. The drain time is over; flows of its backends cannot be counted", "",
 		},
 		"machine that only passes on, and hands over first": {
 			Target{machine: "edge-1"},
 			time.Nanosecond,
 			atNumber{handsOver: 3},
 			func(int) []v1.BackendStatus { return []v1.BackendStatus{row("10.0.0.4:80", "", 100, 2)} },
-			"it goes on until another machine announces its VIPs|no VIP leads to its proxy; flows that it forwards to backends are not counted|the drain time of machine edge-1 is over", "",
+			"it goes on until another machine announces its VIPs|no VIP leads to its proxy; flows that it forwards to backends are not counted|machine edge-1 is drained: it announces no VIP. The drain time is over; flows that it forwards to backends cannot be counted", "",
 		},
 		"not counted": {
 			backend, time.Nanosecond,
 			atNumber{},
 			func(int) []v1.BackendStatus { return []v1.BackendStatus{row("10.0.0.4:80", "", 0, -1)} },
-			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over", "",
+			"no data plane counts its flows|the drain time of backend 10.0.0.4 of Service shop/web is over; no data plane counts its flows", "",
 		},
 	} {
 		rows.Store(&c.rows)

@@ -64,6 +64,7 @@ func (t Target) drainTime(rows []v1.BackendStatus) time.Duration {
 // leaving is what the plane knows of a machine that is drained.
 type leaving struct {
 	handsOver bool   // it announces a VIP until another machine does
+	hostsOnly bool   // it has backends and no proxy
 	holds     string // why it is not drained even if no flow is left; empty: no reason is known
 }
 
@@ -95,6 +96,7 @@ func (t Target) leaving(s v1.Status, told *cordonRevision) (m leaving) {
 		return m
 	}
 	machine := s.Machines[i]
+	m.hostsOnly = machine.Proxy.State == proxyOff
 	if !machine.Cordoned {
 		m.holds = beingTold
 		return m

@@ -25,6 +25,8 @@ const (
 	askTime = 3 * time.Second
 	// writeTries bounds writes over what others write at the same time.
 	writeTries = 10
+	// proxyOff is the state of the proxy of a machine that has backends only.
+	proxyOff = "off"
 )
 
 // Target is what can be drained: a machine, or a backend of a Service.
@@ -226,7 +228,7 @@ func (t Target) offTheAir(s v1.Status) []string {
 	for _, v := range t.alone(s.VIPs) {
 		out = append(out, fmt.Sprintf("no other machine announces %s (%s): unless one takes over now, clients do not reach it until 'fairlead undrain %s'", v.Address, v.Owner.Describe(), t.machine))
 	}
-	if slices.ContainsFunc(s.Machines, func(m v1.MachineStatus) bool { return m.Name == t.machine && m.Proxy.State == "off" }) {
+	if slices.ContainsFunc(s.Machines, func(m v1.MachineStatus) bool { return m.Name == t.machine && m.Proxy.State == proxyOff }) {
 		out = append(out, fmt.Sprintf("machine %s has backends only, and they go on to take flows: drain each ('fairlead drain SERVICE/ADDRESS'), or take them out of their Services", t.machine))
 	}
 	return out
