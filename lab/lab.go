@@ -224,6 +224,15 @@ func (l *Lab) adopt(m MachineState) error {
 	return nil
 }
 
+// absent is a lab that does not exist.
+type absent string
+
+func (a absent) Error() string {
+	return fmt.Sprintf("lab %q does not exist: create it with `fairlead lab up --name %s`", string(a), string(a))
+}
+
+func (absent) Is(target error) bool { return target == fs.ErrNotExist }
+
 // Open returns a lab that another process brought up. Its machines can run
 // commands and be talked to; Start and Down are its owner's. The caller closes it
 // with Close.
@@ -231,7 +240,7 @@ func Open(name string, o Options) (*Lab, error) {
 	o = o.complete()
 	s, err := Read(o.Dir, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("open lab %s: there is no such lab (`fairlead lab up --name %s` makes it): %w", name, name, err)
+		return nil, absent(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open lab %s: %w", name, err)

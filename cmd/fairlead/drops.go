@@ -130,7 +130,7 @@ func serveDrops(ctx context.Context, runDir string, b agent.Balancing, log *slog
 // listenDrops makes the socket anew, unless another agent serves it.
 func listenDrops(ctx context.Context, path string) (net.Listener, error) {
 	if other, err := new(net.Dialer).DialContext(ctx, "unix", path); err == nil {
-		return nil, ended(fmt.Errorf("another process already serves %s", path), other.Close())
+		return nil, ended(fmt.Errorf("an agent already uses %s: stop it, or choose another --run-dir", path), other.Close())
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err

@@ -223,7 +223,7 @@ func TestExplainRefuses(t *testing.T) {
 		}
 	}
 	_, err := execute("explain", "http://a.test/", "--plane-console", "127.0.0.1:1")
-	if err == nil || !strings.Contains(err.Error(), "does the plane run there?") {
+	if err == nil || !strings.Contains(err.Error(), "no plane answers") {
 		t.Errorf("without a plane: %v", err)
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -34,6 +36,9 @@ func restConfig(path string) (*rest.Config, error) {
 		path = filepath.Join(defaultPlaneDir, defaultKubeconfigName)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("no kubeconfig at %s: run this on the plane's machine, or set --kubeconfig or %s", path, clientcmd.RecommendedConfigPathEnvVar)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig %s (--kubeconfig names another): %w", path, err)
 	}

@@ -69,7 +69,7 @@ func advised(err error) error {
 	case errors.As(err, &answer), errors.As(err, &console.Standby{}):
 		return err // a plane runs there
 	}
-	return fmt.Errorf("%w (does the plane run there? --plane-console names another)", err)
+	return fmt.Errorf("no plane answers: %w: start it, or give its console with --plane-console", err)
 }
 
 func newStatus() *cobra.Command {

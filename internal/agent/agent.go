@@ -188,6 +188,6 @@ func (a *Agent) trust() {
 	case err != nil:
 		a.config.Log.Warn("cannot read the system's CA certificates: backends that are verified by them cannot be reached", "error", err)
 	case r == nil:
-		a.config.Log.Info("this system has no CA certificates: backends that are verified by them cannot be reached")
+		a.config.Log.Warn("this system has no CA certificates, so backends that are verified by them cannot be reached: install them (package ca-certificates) and restart the agent")
 	}
 }

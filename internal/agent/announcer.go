@@ -475,7 +475,13 @@ func noSession(sessions []model.Session) string {
 			each = append(each, s.Peer+" has not received the prefix: "+cmp.Or(s.Message, "it is being sent"))
 			continue
 		}
-		each = append(each, s.Peer+" is "+string(s.State)+": "+cmp.Or(s.Message, string(s.Reason), "the session has just started"))
+		with, message := s.Peer, s.Message
+		if rest, named := strings.CutPrefix(message, "peer "+s.Peer+" ("); named {
+			if at, why, whole := strings.Cut(rest, "): "); whole {
+				with, message = s.Peer+" ("+at+")", why
+			}
+		}
+		each = append(each, "session with "+with+" is not established ("+string(s.State)+"): "+cmp.Or(message, string(s.Reason), "it has just started"))
 	}
 	return "no BGP session advertises it: " + strings.Join(each, "; ")
 }

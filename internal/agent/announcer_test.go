@@ -434,11 +434,13 @@ func TestObserved(t *testing.T) {
 		a.with(func() { a.parts.sessions = []model.Session{s} })
 	}
 	session(model.Session{State: model.SessionConnect})
-	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is connect: the session has just started")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: session with router is not established (connect): it has just started")
 	session(model.Session{State: model.SessionConnect, Reason: model.SessionRefused})
-	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is connect: Refused")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: session with router is not established (connect): Refused")
 	session(model.Session{State: model.SessionConnect, Reason: model.SessionRefused, Message: "nobody listens"})
-	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is connect: nobody listens")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: session with router is not established (connect): nobody listens")
+	session(model.Session{State: model.SessionConnect, Message: "peer router (192.0.2.9:179): nobody listens: start it"})
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: session with router (192.0.2.9:179) is not established (connect): nobody listens: start it")
 	session(model.Session{State: model.SessionEstablished})
 	a.told(one, model.VIPWithheld, "no BGP session advertises it: router has not received the prefix: it is being sent")
 	since := a.observed()[0].Since
@@ -455,7 +457,7 @@ func TestObserved(t *testing.T) {
 	// What a session that is down had advertised does not count.
 	s := model.Session{State: model.SessionIdle, Message: "gone", Advertised: []netip.Prefix{netip.PrefixFrom(one, 32)}}
 	session(s)
-	a.told(one, model.VIPWithheld, "no BGP session advertises it: router is idle: gone")
+	a.told(one, model.VIPWithheld, "no BGP session advertises it: session with router is not established (idle): gone")
 }
 
 // TestDesiredAndAnnouncerDoNotWaitForEachOther lets a plane, the loop, and a report work

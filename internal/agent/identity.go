@@ -263,7 +263,7 @@ func explainJoin(address, again string, err error) (final bool, wrapped error) {
 	if errors.Is(err, errPin) {
 		return false, fmt.Errorf("join at %s: %w: check the address; if the plane was set up anew, or its authority was retired, %s", address, errPin, again)
 	}
-	message := explainConnection(err)
+	message := strings.TrimPrefix(explainConnection(err), "token refused: ") // errToken says the same
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.InvalidArgument, codes.PermissionDenied:
 		return true, fmt.Errorf("join at %s: %w: %s: %s", address, errToken, message, again)

@@ -250,7 +250,7 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 	case !p.old && token.role != "" && req.GetRole() != token.role:
 		return nil, status.Errorf(codes.FailedPrecondition, "the token is for a machine of role %s, not %q", token.role, req.GetRole())
 	case !p.old && req.GetMachine() != token.machine:
-		return nil, status.Errorf(codes.Unauthenticated, "token refused: it is for machine %s, not for %q", token.machine, req.GetMachine())
+		return nil, status.Errorf(codes.Unauthenticated, "token refused: it is for machine %s, not for %q, and is not spent", token.machine, req.GetMachine())
 	}
 	if p.taken > 0 {
 		p.taken--
@@ -410,7 +410,7 @@ func TestJoinRefused(t *testing.T) {
 		"used":         {used, errToken, []string{p.address, "it was used", joinAgain}, 1},
 		"expired":      {expired, errToken, []string{p.address, "it has expired", joinAgain}, 1},
 		"wrong pin":    {tokenFile(t, "fl1.t1.secret."+elsewhere.pin()), errPin, []string{p.address, "check the address", joinAgain}, 0},
-		"another name": {p.token("other", "edge-2"), errToken, []string{`for machine edge-2, not for "edge-1"`, joinAgain}, 1},
+		"another name": {p.token("other", "edge-2"), errToken, []string{`: join token refused: it is for machine edge-2, not for "edge-1"`, joinAgain}, 1},
 		"empty":        {tokenFile(t, ""), errToken, []string{"copy it whole"}, 0},
 		"a word":       {tokenFile(t, "hello"), errToken, []string{"fl1.<id>.<secret>.<pin>"}, 0},
 		"cut":          {tokenFile(t, "fl1.t1.secret."+p.authority.pin()[:20]), errToken, []string{"cut short"}, 0},

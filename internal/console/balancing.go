@@ -105,6 +105,15 @@ func parsePrefix(text string) (netip.Prefix, error) {
 // ErrNone is the class of questions about something that is not there.
 var ErrNone = errors.New("there is none")
 
+// None is an error of the class ErrNone with a text of its own.
+type None string
+
+// Error implements error.
+func (n None) Error() string { return string(n) }
+
+// Is reports whether the error is ErrNone.
+func (None) Is(target error) bool { return target == ErrNone }
+
 func backendsHandler(backends func(ctx context.Context, of string) ([]model.BackendStatus, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rows, err := backends(r.Context(), r.URL.Query().Get("of"))

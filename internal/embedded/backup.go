@@ -69,8 +69,10 @@ func backup(ctx context.Context, dataDir, file, version string, now func() time.
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(filepath.Join(dataDir, "pki")); err != nil {
-		return fmt.Errorf("this is not a data directory: %w", err)
+	if _, err := os.Stat(filepath.Join(dataDir, "pki")); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s holds no plane's data: give its directory with --data-dir", dataDir)
+	} else if err != nil {
+		return fmt.Errorf("read the data directory: %w", err)
 	}
 	if _, err := os.Stat(etcdDir(dataDir)); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("it holds no database: if the plane runs with --etcd-servers, back that cluster up with etcdctl snapshot save, and copy %s", filepath.Join(dataDir, "pki"))

@@ -249,7 +249,7 @@ func TestRestoreThatIsInterrupted(t *testing.T) {
 func TestBackupRefuses(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "b.tar")
-	wantError(t, Backup(t.Context(), t.TempDir(), file, "v1.2.3"), "this is not a data directory")
+	wantError(t, Backup(t.Context(), t.TempDir(), file, "v1.2.3"), "holds no plane's data")
 
 	dir := t.TempDir()
 	if _, err := openPKI(pkiConfig(t, dir, today)); err != nil {

@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"fairlead.dev/internal/balance"
@@ -189,9 +188,9 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	switch {
 	case err != nil || of == "" || f.matched:
 	case len(f.names) == 0:
-		err = fmt.Errorf("%w: nothing is balanced", console.ErrNone)
+		err = console.None(fmt.Sprintf("no frontend matches %q: no frontend is balanced in the kernel", of))
 	default:
-		err = fmt.Errorf("%w of %s: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", console.ErrNone, strconv.Quote(of), near.DidYouMean(of, f.names))
+		err = console.None(fmt.Sprintf("no frontend matches %q: want a frontend (tcp://VIP:PORT), a VIP, or NAMESPACE/NAME of its owner%s", of, near.DidYouMean(of, f.names)))
 	}
 	return f.rows, err
 }
@@ -327,7 +326,7 @@ func (p *Plane) Flows(ctx context.Context, machine string, q model.FlowQuery) (m
 		return out, err
 	}
 	if machine != "" && !slices.Contains(names, machine) {
-		return out, fmt.Errorf("%w: no Machine has the name %s%s", console.ErrNone, strconv.Quote(machine), near.DidYouMean(machine, names))
+		return out, console.None(fmt.Sprintf("no Machine has the name %q%s", machine, near.DidYouMean(machine, names)))
 	}
 	answers, silent, err := p.flows(ctx, machine, q)
 	switch {

@@ -153,7 +153,7 @@ func RevokeToken(ctx context.Context, c client.Client, id string) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: tokenPrefix + id}}
 	if err := c.Delete(ctx, secret); err != nil {
 		if apierrors.IsNotFound(err) {
-			return fmt.Errorf("revoke token %s: there is none", id)
+			return fmt.Errorf("no token has the ID %s ('fairlead token list' lists them)", id)
 		}
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}

@@ -52,7 +52,7 @@ func (s *Server) join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 		return nil, s.refuse(token.ID, err)
 	}
 	if name := req.GetMachine(); name != "" && name != id.Machine {
-		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q", ErrToken, id.Machine, name))
+		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q, and is not spent", ErrToken, id.Machine, name))
 	}
 	if err := fits(id, req.GetRole()); err != nil {
 		return nil, s.refuse(token.ID, err)

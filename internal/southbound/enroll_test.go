@@ -67,7 +67,7 @@ func TestJoinRefusals(t *testing.T) {
 	}
 
 	_, err = agentv1.NewEnrollmentClient(r.dial(nil)).Join(r.ctx(), &agentv1.JoinRequest{Token: good, Csr: csr, Machine: "edge-9"})
-	wantStatus(t, err, codes.Unauthenticated, `it is for machine edge-1, not for "edge-9"`)
+	wantStatus(t, err, codes.Unauthenticated, `it is for machine edge-1, not for "edge-9", and is not spent`)
 
 	if err := join("fl1."+good+".pin", csr); err != nil {
 		t.Fatal(err)

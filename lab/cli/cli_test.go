@@ -160,7 +160,7 @@ func TestUpStatusExecDown(t *testing.T) {
 		t.Errorf("a second down says %q", out)
 	}
 	for _, args := range [][]string{{"lab", "status", "--name", name}, {"lab", "exec", "--name", name, "client", "true"}} {
-		if out, err := run(t, args...); err == nil || !strings.Contains(out, "no such lab") && !strings.Contains(out, "no lab "+name) {
+		if out, err := run(t, args...); err == nil || !strings.Contains(out, "does not exist: create it") {
 			t.Errorf("%v without the lab: %v: %s", args, err, out)
 		}
 	}

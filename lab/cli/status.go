@@ -41,7 +41,7 @@ func newStatus() *cobra.Command {
 			if name != "" {
 				s, err := lab.Read(lab.DefaultDir, name)
 				if errors.Is(err, fs.ErrNotExist) {
-					return fmt.Errorf("there is no lab %s (`fairlead lab up --name %s` makes it)", name, name)
+					return fmt.Errorf("lab %q does not exist: create it with `fairlead lab up --name %s`", name, name)
 				}
 				if err != nil {
 					return err

@@ -73,10 +73,10 @@ func TestTokens(t *testing.T) {
 		"garbage": {"\x00\xffgarbage", "join token refused: it does not have the form fl1.<id>.<secret>.<pin>: copy it whole, as `fairlead token create` printed it"},
 		"cut":     {strings.Join(wrong, ".")[:70], "join token refused: …: copy it whole, as `fairlead token create` printed it"},
 		"empty":   {"", "join token refused: it does not have the form …"},
-		"secret":  {strings.Join([]string{wrong[0], wrong[1], strings.Repeat("A", len(wrong[2])), wrong[3]}, "."), at + "join token refused: token refused: its secret is wrong: " + again},
-		"unknown": {strings.Join([]string{wrong[0], "aaaaaaaaaa", wrong[2], wrong[3]}, "."), at + "join token refused: token refused: there is no token with ID aaaaaaaaaa: it was revoked, or used long ago, or belongs to another plane: " + again},
-		"another": {j.token(t, "somebody"), at + "join token refused: token refused: it is for machine somebody, not for \"newcomer\": " + again},
-		"role": {j.token(t, "newcomer", "--role", "Backend"), at + "join token refused: token refused: the token is for a machine of role backend, and this agent was started with --role edge: " +
+		"secret":  {strings.Join([]string{wrong[0], wrong[1], strings.Repeat("A", len(wrong[2])), wrong[3]}, "."), at + "join token refused: its secret is wrong: " + again},
+		"unknown": {strings.Join([]string{wrong[0], "aaaaaaaaaa", wrong[2], wrong[3]}, "."), at + "join token refused: there is no token with ID aaaaaaaaaa: it was revoked, or used long ago, or belongs to another plane: " + again},
+		"another": {j.token(t, "somebody"), at + "join token refused: it is for machine somebody, not for \"newcomer\", and is not spent: " + again},
+		"role": {j.token(t, "newcomer", "--role", "Backend"), at + "join token refused: the token is for a machine of role backend, and this agent was started with --role edge: " +
 			"start it with --role backend, or with a token of `fairlead token create --machine newcomer --role edge` (this one is not spent)"},
 	} {
 		t.Run(name, func(t *testing.T) { j.refused(t, j.arguments(t, "newcomer", c.token), c.says) })
@@ -114,7 +114,7 @@ func TestTokens(t *testing.T) {
 			}
 			return nil
 		})
-		j.refused(t, j.arguments(t, "newcomer", token), at+"join token refused: token refused: it expired at …Z: "+again)
+		j.refused(t, j.arguments(t, "newcomer", token), at+"join token refused: it expired at …Z: "+again)
 	})
 	t.Run("revoked", func(t *testing.T) {
 		token := j.token(t, "newcomer")
@@ -122,8 +122,8 @@ func TestTokens(t *testing.T) {
 		if status, _, errs := s.run(t, s.plane.Machine, "token", "revoke", id, "--kubeconfig", s.plane.Kubeconfig()); status != 0 {
 			t.Fatal(errs)
 		}
-		j.refused(t, j.arguments(t, "newcomer", token), at+"join token refused: token refused: there is no token with ID "+id+": …: "+again)
-		if status, _, errs := s.run(t, s.plane.Machine, "token", "revoke", id, "--kubeconfig", s.plane.Kubeconfig()); status != 1 || errs != "fairlead: revoke token "+id+": there is none\n" {
+		j.refused(t, j.arguments(t, "newcomer", token), at+"join token refused: there is no token with ID "+id+": …: "+again)
+		if status, _, errs := s.run(t, s.plane.Machine, "token", "revoke", id, "--kubeconfig", s.plane.Kubeconfig()); status != 1 || errs != "fairlead: no token has the ID "+id+" ('fairlead token list' lists them)\n" {
 			t.Errorf("a second revocation ended with status %d: %s", status, errs)
 		}
 	})
@@ -174,7 +174,7 @@ func TestNameOfLiveMachine(t *testing.T) {
 		t.Fatal(err)
 	}
 	j.refused(t, j.arguments(t, "newcomer", first),
-		"join at "+s.plane.Endpoint()+": join token refused: token refused: it was used at …Z: run `fairlead token create --machine newcomer` at the plane and start this agent with the new token")
+		"join at "+s.plane.Endpoint()+": join token refused: it was used at …Z: run `fairlead token create --machine newcomer` at the plane and start this agent with the new token")
 	s.kubectl(t, "delete", "machine", "newcomer")
 }
 

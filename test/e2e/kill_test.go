@@ -85,7 +85,7 @@ func TestKillPlane(t *testing.T) {
 	s.plane.Process.Kill9()
 	f.more(t, 200)
 	status, out, errs := s.run(t, s.plane.Machine, "status")
-	const says = "fairlead: ask the console at http://127.0.0.1:7080: …connection refused (does the plane run there? --plane-console names another)\n"
+	const says = "fairlead: no plane answers: ask the console at http://127.0.0.1:7080: …connection refused: start it, or give its console with --plane-console\n"
 	if status != 1 || out != "" || !matches(says, errs) {
 		t.Errorf("status without a plane ended with %d: %s%s, want %s", status, out, errs, says)
 	}

@@ -207,7 +207,7 @@ func TestRouterRestarts(t *testing.T) {
 			s.awaitOrder(t)
 			c.end()
 			s.awaitProblemOf(t, "BGPPeer upstream at edge-1", c.reason, c.message)
-			s.awaitVIP(t, vip4, "withheld", "edge-1 withheld: no BGP session advertises it: upstream is connect: …, edge-2 withheld: no BGP session advertises it: upstream is connect: …")
+			s.awaitVIP(t, vip4, "withheld", "edge-1 withheld: no BGP session advertises it: session with upstream (…) is not established (connect): …, edge-2 withheld: no BGP session advertises it: session with upstream (…) is not established (connect): …")
 			began := s.Now()
 			s.usualUpstream(t)
 			s.awaitOrder(t)

@@ -37,7 +37,7 @@ func TestPeerOfALink(t *testing.T) {
 	fails := func(link, reason, why string) {
 		t.Helper()
 		s.awaitConditions(t, "BGPPeer leaf", accepted, condition{"Established", "False", reason, "edge-1: peer leaf (interface " + link + "): " + why})
-		s.awaitVIP(t, vip4, "withheld", "edge-1 withheld: no BGP session advertises it: leaf is blocked: …"+why+", edge-2 withheld: …")
+		s.awaitVIP(t, vip4, "withheld", "edge-1 withheld: no BGP session advertises it: session with leaf (…) is not established (blocked): …"+why+", edge-2 withheld: …")
 		s.awaitBGP(t, "interface "+link, reason+": peer leaf (interface "+link+"): "+why)
 	}
 	s.apply(t, strings.Replace(peer, "eth0", "eth7", 1))

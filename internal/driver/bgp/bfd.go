@@ -139,7 +139,7 @@ func (b *bfdSession) panicked(v any) {
 	b.openErr = fmt.Errorf("it failed: %v", v)
 	b.mu.Unlock()
 	if caught == nil {
-		b.log.Error("a bug ended BFD with this peer", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		b.log.Error("a bug in Fairlead ended BFD with this peer: report this stack trace", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 	} else {
 		caught(v)
 	}

@@ -44,7 +44,7 @@ func (p *peer) panicked(v any) *failure {
 	}
 	p.mu.Unlock()
 	if !known {
-		p.log.Error("a bug ended the BGP session with this peer; the same bug is only counted from now on", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+		p.log.Error("a bug in Fairlead ended the BGP session: report this stack trace (repetitions are only counted)", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 	}
 	f := fail(conf, model.SessionFault, "this machine's BGP speaker failed (%v, at %s): the stack is in the agent's log; report it", v, at)
 	f.pause, f.lost, f.lasted = pause, established, lasted
