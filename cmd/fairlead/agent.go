@@ -360,7 +360,7 @@ func runAgent(ctx context.Context, f *agentFlags, log *slog.Logger) error {
 		cause := a.Run(ctx)
 		err := ended(cause, endBalancing(a.KernelStays()), end(leave))
 		if err == nil && leave {
-			log.Info("the agent ended without draining: the next agent takes over what still runs", "there", f.left())
+			log.Info("the agent ended without draining: the next agent takes over what still runs", "left", f.left())
 		}
 		return err
 	})

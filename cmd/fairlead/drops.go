@@ -44,7 +44,7 @@ with the reason as comment.`,
 		RunE: func(c *cobra.Command, _ []string) error {
 			for _, reason := range reasons {
 				if known := bpf.Reasons(); !slices.Contains(known, reason) {
-					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (docs/reference/dataplane.md lists them: %s)", reason, near.DidYouMean(reason, known), strings.Join(known, ", "))}
+					return usageError{err: fmt.Errorf("--reason %q: there is no such reason%s (reasons: %s)", reason, near.DidYouMean(reason, known), strings.Join(known, ", "))}
 				}
 			}
 			shown := 0

@@ -71,7 +71,7 @@ func (a *announcer) awaitsKernel(v model.VIP, pending string, now time.Time) (wh
 		return pending, left
 	case !w.lateKernel:
 		w.lateKernel = true
-		a.log.Warn("the time to wait for this machine's kernel is over; the VIP is announced although the kernel is not ready for it", "vip", v.Address, "why", pending)
+		a.log.Warn("this machine's kernel was not ready for the VIP in time; the VIP is announced anyway", "vip", v.Address, "why", pending)
 	}
 	return "", 0
 }
@@ -87,7 +87,7 @@ func (a *announcer) awaits(v model.VIP, now time.Time) (why string, again time.D
 		w.over = true
 	case again <= 0:
 		w.over = true
-		a.log.Warn("the time to wait for other machines is over; the VIP is announced although they may not be ready for its flows", "vip", v.Address, "not_ready", strings.Join(v.Awaited, ", "))
+		a.log.Warn("other machines were not ready for the flows of the VIP in time; the VIP is announced anyway", "vip", v.Address, "not_ready", strings.Join(v.Awaited, ", "))
 	case slices.Equal(v.Awaited, []string{a.machine}):
 		return "the VIP is new on this machine, whose kernel is not ready for it yet", again
 	default:

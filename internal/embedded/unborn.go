@@ -36,7 +36,7 @@ func discardUnborn(dataDir string, log *slog.Logger) error {
 	if err != nil || state.Commit > 0 {
 		return nil
 	}
-	log.Info("the first start of etcd did not come to its end; starting it anew", "dir", dir)
+	log.Info("the first start of etcd was interrupted; starting again", "dir", dir)
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove the beginning of a database: %w", err)
 	}

@@ -111,7 +111,7 @@ func mayMakeAuthority(ctx context.Context, c client.Client) error {
 		return fmt.Errorf("list machines: %w", err)
 	}
 	if slices.ContainsFunc(machines.Items, func(m v1alpha1.Machine) bool { return len(keysOf(&m)) > 0 }) {
-		return fmt.Errorf("secret %s/%s with the agents' authority is gone, and machines have joined by it: a plane that leads stores it again within seconds; where none runs, restore it from a backup, or start a plane, which makes another one, and let every machine join anew", Namespace, AuthoritySecret)
+		return fmt.Errorf("secret %s/%s with the agents' authority is missing, and machines depend on it: a leading plane restores it within seconds; if none runs, restore a backup, or start a plane, which creates a new authority that every machine must join again", Namespace, AuthoritySecret)
 	}
 	return nil
 }
@@ -145,8 +145,8 @@ func checkGood(field string, ca *southbound.CA, now time.Time) error {
 	if ca == nil || ca.Good(now) {
 		return nil
 	}
-	return fmt.Errorf("field %s: it was made at %s and is good until %s, and is not good by the clock of this plane: a clock is wrong, here or where it was made",
-		field, ca.Since().UTC().Format(time.RFC3339), ca.Until().UTC().Format(time.RFC3339))
+	return fmt.Errorf("field %s: it is valid from %s to %s, but the clock of this plane says %s: correct the clock that is wrong",
+		field, ca.Since().UTC().Format(time.RFC3339), ca.Until().UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))
 }
 
 // unusableAuthority is an authority that was read and cannot be used: no retry helps.

@@ -74,7 +74,7 @@ func (l *loop) thaw() {
 	ch := l.translator.Apply(l.snapshot, nil)
 	ch = l.history.Apply(ch, l.plane.config.Now(), l.rev)
 	freed.Under(&ch)
-	l.plane.config.Log.Warn("routing is frozen no more", "changes_let_through", freed.Size(), "frozen_for", l.plane.config.Now().Sub(old.Since).Round(time.Second))
+	l.plane.config.Log.Warn("routing is unfrozen", "changes_let_through", freed.Size(), "frozen_for", l.plane.config.Now().Sub(old.Since).Round(time.Second))
 	l.publish(ch)
 	if old.Lost {
 		l.placeMachines()

@@ -144,7 +144,7 @@ func (l *lease) change(f func(*term)) {
 	case after.Held && (!before.Held || before.Epoch != after.Epoch):
 		l.log.Info("leading", "epoch", after.Epoch)
 	case before.Held && !after.Held && after.Leader == "":
-		l.log.Info("leading no more, the lease is free", "epoch", before.Epoch)
+		l.log.Info("stopped leading; the Lease is free", "epoch", before.Epoch)
 	case before.Held && !after.Held:
 		l.log.Warn("another plane leads", "leader", after.Leader, "epoch", before.Epoch)
 	case !after.Held && after.Leader != "" && (before.Leader != after.Leader || before.Identity != after.Identity):

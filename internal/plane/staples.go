@@ -79,7 +79,7 @@ func (s staples) problem(p model.Problem, c *model.Certificate) (model.Problem, 
 	case r.Revoked:
 		p.Reason, p.Message = reasonRevoked, r.Problem
 	case c.MustStaple && len(c.OCSP) == 0:
-		p.Reason, p.Message = reasonUnstaple, catalog.Unstapled+": "+why+"; machines go on with the one that they had, if any"
+		p.Reason, p.Message = reasonUnstaple, catalog.Unstapled+": "+why+"; machines keep their previous one, if any"
 	case r.Problem != "" && r.Until.IsZero():
 		p.Severity, p.Reason, p.Message = model.SeverityWarning, reasonUnstaple, "its certificate is shown without an OCSP response: "+why
 	default:

@@ -209,6 +209,6 @@ func (s *Server) refuse(token string, err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		code, text = codes.Unavailable, "the plane did not answer in time"
 	}
-	s.config.Log.Warn("enrollment refused", "token", token, "reason", err)
+	s.config.Log.Warn("join refused", "token", token, "reason", err)
 	return status.Error(code, text)
 }
