@@ -234,7 +234,7 @@ func TestOneCauseOfManyIsSaidOnce(t *testing.T) {
 	for want, write := range map[string]func(io.Writer, v1.Status, TextOptions) error{
 		"\nNot announced, or not everywhere\n  192.0.2.1, 192.0.2.2, 192.0.2.3 and 17 more: " + why + "\n\nFrontends": WriteVIPs,
 		"\n  tcp://192.0.2.1:80, tcp://192.0.2.2:80, tcp://192.0.2.3:80 and 17 more: " + why + "\n":                   WriteVIPs,
-		"\nTroubles\n  edge-0 to tor, edge-1 to tor, edge-2 to tor and 17 more: Timeout: no answer\n":                 WriteBGP,
+		"\nProblems\n  edge-0 to tor, edge-1 to tor, edge-2 to tor and 17 more: Timeout: no answer\n":                 WriteBGP,
 	} {
 		var b bytes.Buffer
 		if err := write(&b, s, TextOptions{MaxRows: 50}); err != nil || !strings.Contains(b.String(), want) {

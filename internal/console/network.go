@@ -98,7 +98,7 @@ func WriteBGP(w io.Writer, s v1.Status, o TextOptions) error {
 			}
 		}
 		if len(why.causes) > 0 {
-			fmt.Fprint(b, "\nTroubles\n")
+			fmt.Fprint(b, "\nProblems\n")
 			writeCauses(b, why, o)
 		}
 	}
