@@ -132,7 +132,7 @@ func TestExplainManifests(t *testing.T) {
 		t.Errorf("%+v %+v %+v", e.Answer, e.Route, e.Problems)
 	}
 	// A route that is not accepted has no host; the explanation says why.
-	if e := explainIt("http://refused.example.com/"); e.Answer.Outcomes[0].Status != 404 || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Message, "no RE2 expression") {
+	if e := explainIt("http://refused.example.com/"); e.Answer.Outcomes[0].Status != 404 || len(e.Problems) != 1 || !strings.Contains(e.Problems[0].Message, "not a valid RE2 expression") {
 		t.Errorf("%+v %+v", e.Answer, e.Problems)
 	}
 	if e := explainIt("http://root.example.com/x"); e.Route.By.Where != line("kind: IngressRoute", "- match") || wheres(e.Host.By) != "IngressRoute "+line("kind: IngressRoute", "virtualhost") {

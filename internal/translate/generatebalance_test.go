@@ -153,7 +153,7 @@ func TestWorldsBalance(t *testing.T) {
 				}
 			}
 			for _, s := range result.Statuses {
-				note(s.Service != nil && strings.Contains(s.Service.Conditions[0].Message, "'s, wh"), "a port taken")
+				note(s.Service != nil && strings.Contains(s.Service.Conditions[0].Message, ", wh") && strings.Contains(s.Service.Conditions[0].Message, " belongs to "), "a port taken")
 				if route := s.Route(); route != nil {
 					for _, p := range route.Parents {
 						for _, c := range p.Conditions {

@@ -27,16 +27,16 @@ func TestHostProblem(t *testing.T) {
 		{"", false, "must be specified"},
 		{"example.com:80", false, "without a port"},
 		{"[::1]", false, "without a port"},
-		{"example.com.", false, "no DNS name"},
-		{".example.com", false, "no DNS name"},
-		{"a..b", false, "no DNS name"},
-		{"-a.com", false, "no DNS name"},
-		{"a-.com", false, "no DNS name"},
-		{"a_b.com", false, "no DNS name"},
-		{"A.com", false, "no DNS name"}, // callers fold first
-		{strings.Repeat("a", 64) + ".com", false, "no DNS name"},
-		{"é.com", false, "no DNS name"},
-		{"\xff.com", false, "no DNS name"},
+		{"example.com.", false, "not a valid DNS name"},
+		{".example.com", false, "not a valid DNS name"},
+		{"a..b", false, "not a valid DNS name"},
+		{"-a.com", false, "not a valid DNS name"},
+		{"a-.com", false, "not a valid DNS name"},
+		{"a_b.com", false, "not a valid DNS name"},
+		{"A.com", false, "not a valid DNS name"}, // callers fold first
+		{strings.Repeat("a", 64) + ".com", false, "not a valid DNS name"},
+		{"é.com", false, "not a valid DNS name"},
+		{"\xff.com", false, "not a valid DNS name"},
 	} {
 		got := HostProblem(c.host, c.wildcard)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {

@@ -12,8 +12,8 @@ import (
 func TestRegexProblem(t *testing.T) {
 	for expression, want := range map[string]string{
 		"": "", "/a.*": "", `^\d{3}$`: "", "(?i)a|b": "",
-		"(": "no RE2 expression: missing", `(?=a)`: "no RE2", `\1`: "no RE2", "a{1001}": "no RE2",
-		strings.Repeat("a", 5000): "longer than 2048", "\xff": "UTF-8", "(a{100}){11}": "no RE2", "[a-z]{600}[0-9]{600}": "too large",
+		"(": "not a valid RE2 expression: missing", `(?=a)`: "not a valid RE2", `\1`: "not a valid RE2", "a{1001}": "not a valid RE2",
+		strings.Repeat("a", 5000): "longer than 2048", "\xff": "UTF-8", "(a{100}){11}": "not a valid RE2", "[a-z]{600}[0-9]{600}": "too large",
 	} {
 		if got := RegexProblem(expression); (got == "") != (want == "") || !strings.Contains(got, want) {
 			t.Errorf("%.20q: %q, want %q", expression, got, want)
