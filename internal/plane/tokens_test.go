@@ -172,7 +172,7 @@ func TestTokenMakesNoSecondAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := CreateToken(ctx, r.client, TokenRequest{Machine: "edge-3", Now: time.Now()})
-	if err == nil || !strings.Contains(err.Error(), "restore it from a backup") {
+	if err == nil || !strings.Contains(err.Error(), "restore a backup") {
 		t.Errorf("without the authority of a machine that has joined: %v", err)
 	}
 	// A plane that begins makes one when none that leads has stored it again.
@@ -181,7 +181,7 @@ func TestTokenMakesNoSecondAuthority(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.ownedAuthority(ctx); err == nil || !strings.Contains(err.Error(), "a plane that leads stores it again") {
+	if _, err := p.ownedAuthority(ctx); err == nil || !strings.Contains(err.Error(), "a leading plane restores it") {
 		t.Errorf("a plane that begins: %v", err)
 	}
 	if err := reread(r, secret); !apierrors.IsNotFound(err) {
