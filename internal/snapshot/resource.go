@@ -46,6 +46,7 @@ const (
 	KindTLSCertificateDelegation Kind = "TLSCertificateDelegation"
 	KindTLSRoute                 Kind = "TLSRoute"
 	KindUDPRoute                 Kind = "UDPRoute"
+	KindUpstream                 Kind = "Upstream"
 )
 
 // KindTime and KindOwn stand for Snapshot.Now and Snapshot.Own among keys. They are no kinds of resources.
@@ -129,6 +130,7 @@ type objects struct {
 	ReferenceGrants           map[Name]*gatewayv1.ReferenceGrant
 	IngressRoutes             map[Name]*contourv1beta1.IngressRoute
 	TLSCertificateDelegations map[Name]*contourv1beta1.TLSCertificateDelegation
+	Upstreams                 map[Name]*v1alpha1.Upstream
 }
 
 // resources describes every kind, in the order of their names.
@@ -269,6 +271,10 @@ var resources = []Resource{
 		route: field(func(o *gatewayv1.UDPRoute) *GatewayRoute {
 			return &GatewayRoute{nil, o.Spec.ParentRefs, &o.Status.RouteStatus}
 		}),
+	},
+	{
+		Kind: KindUpstream, GroupVersionResource: v1alpha1.GroupVersion.WithResource("upstreams"), ClusterScoped: true, Status: StatusReported,
+		objects: in[v1alpha1.Upstream, v1alpha1.UpstreamList](func(s *Snapshot) *map[Name]*v1alpha1.Upstream { return &s.Upstreams }),
 	},
 }
 

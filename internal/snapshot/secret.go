@@ -10,8 +10,11 @@ import (
 
 // The keys of a Secret or ConfigMap whose values a snapshot may hold.
 const (
-	// PasswordKey is kept of Secrets of one namespace, the operators'.
-	PasswordKey = "password"
+	// PasswordKey, KubeconfigKey, CloudsKey and NotificationsKey are kept of Secrets of one namespace, the operators'.
+	PasswordKey      = "password"
+	KubeconfigKey    = "kubeconfig"    // of an Upstream that is a Kubernetes cluster
+	CloudsKey        = "clouds.yaml"   // of an Upstream that is an OpenStack cloud
+	NotificationsKey = "notifications" // the URL of such a cloud's notifications
 	// CertificateKey and PrivateKeyKey are kept of Secrets of type kubernetes.io/tls.
 	CertificateKey = corev1.TLSCertKey
 	PrivateKeyKey  = corev1.TLSPrivateKeyKey
@@ -22,18 +25,18 @@ const (
 )
 
 // kept are the keys of which Trim may leave the values.
-var kept = []string{PasswordKey, CertificateKey, PrivateKeyKey, AuthorityKey, RevocationKey}
+var kept = []string{PasswordKey, KubeconfigKey, CloudsKey, NotificationsKey, CertificateKey, PrivateKeyKey, AuthorityKey, RevocationKey}
 
 // Trim returns a copy of a Secret that holds its names, type and age, and of its values
-// those that translation needs: certificate and key of TLS Secrets, CA certificates, and
-// the password where the Secret's namespace is passwords. All else stays outside.
+// those that the plane needs: certificate and key of TLS Secrets, CA certificates, and
+// passwords and credentials of upstreams where the Secret's namespace is passwords. All else stays outside.
 func Trim(o *corev1.Secret, passwords string) *corev1.Secret {
 	trimmed := &corev1.Secret{
 		TypeMeta: o.TypeMeta, ObjectMeta: trimMeta(o.ObjectMeta), Type: o.Type,
 	}
 	for _, k := range kept {
 		switch k {
-		case PasswordKey:
+		case PasswordKey, KubeconfigKey, CloudsKey, NotificationsKey:
 			if o.Namespace != passwords {
 				continue
 			}

@@ -1,0 +1,100 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// UpstreamKey names a service in an upstream.
+type UpstreamKey struct {
+	Scope string // namespace of a cluster, ID of a project
+	Name  string // of a Service, ID of a load balancer or of a pool
+}
+
+// String is "scope/name".
+func (k UpstreamKey) String() string { return k.Scope + "/" + k.Name }
+
+// UpstreamService is all that an upstream has of one service. Sources replace it whole; nobody changes one.
+type UpstreamService struct {
+	Key UpstreamKey
+	// ScopeName is the name of a project whose ID is Key.Scope; empty: the same as Key.Scope.
+	ScopeName string
+	// Object says which object of the upstream it is, such as "Service team01/app" or "load balancer 5c1e… (web)".
+	Object string
+	// Labels and Annotations are copied to the Service, without those that only its own cluster understands.
+	Labels, Annotations map[string]string
+	Ports               []UpstreamPort
+	Slices              []UpstreamSlice
+	// Refused says what the source left out of the service.
+	Refused []UpstreamRefusal
+	// Changed is when the upstream says that it changed last; zero: it does not say.
+	Changed time.Time
+	// Seen is when the source saw this form of it.
+	Seen time.Time
+}
+
+// Endpoints is the number of endpoints.
+func (s *UpstreamService) Endpoints() int {
+	n := 0
+	for i := range s.Slices {
+		n += len(s.Slices[i].Endpoints)
+	}
+	return n
+}
+
+// UpstreamPort is a port of a service, or the port of its endpoints that the name says.
+type UpstreamPort struct {
+	Name        string
+	Port        uint16
+	Protocol    string // TCP, UDP or SCTP
+	AppProtocol string // empty: not said
+}
+
+// UpstreamSlice is a part of a service's endpoints: those that have the same ports.
+type UpstreamSlice struct {
+	// Name of the part, the only one of the service: an EndpointSlice, or a listener and a port of members.
+	Name      string
+	Ports     []UpstreamPort
+	Endpoints []UpstreamEndpoint
+}
+
+// UpstreamEndpoint is an address of a service, with the meaning of an EndpointSlice's endpoint.
+type UpstreamEndpoint struct {
+	Address netip.Addr
+	// Ready endpoints take new work. Serving ones that are Terminating finish what they have.
+	Ready, Serving, Terminating bool
+	// Backup endpoints take work only while no other endpoint is able to.
+	Backup bool
+	// Weight among the endpoints of the service; 0 counts as 1.
+	Weight uint32
+	Zone   string
+	// ForZones are topology hints.
+	ForZones []string
+}
+
+// UpstreamRefusal says what was left out, and why.
+type UpstreamRefusal struct {
+	Object  string // of the upstream
+	Reason  RefusalReason
+	Message string
+}
+
+// RefusalReason is why something of an upstream is left out.
+type RefusalReason string
+
+// The reasons. Sources give those of the first group; the others come from what is here.
+const (
+	RefusedNoAddress    RefusalReason = "NoAddress"    // a member or endpoint without a usable address
+	RefusedProtocol     RefusalReason = "Protocol"     // a port whose protocol is neither TCP, UDP nor SCTP
+	RefusedPort         RefusalReason = "Port"         // a port out of range, or twice
+	RefusedExternalName RefusalReason = "ExternalName" // a Service that is a name
+	RefusedLoop         RefusalReason = "Loop"         // it was discovered by us or another Fairlead or Gimbal
+	RefusedAnswer       RefusalReason = "Answer"       // its description is incomplete or contradicts itself
+
+	RefusedName       RefusalReason = "Name"       // no Service can have its name
+	RefusedNameTaken  RefusalReason = "NameTaken"  // the Service exists, and is not ours
+	RefusedNamespace  RefusalReason = "Namespace"  // the namespace does not exist here, or goes
+	RefusedAddress    RefusalReason = "Address"    // an endpoint outside of spec.addresses
+	RefusedLimit      RefusalReason = "Limit"      // beyond spec.limits
+	RefusedNoPorts    RefusalReason = "NoPorts"    // a service without a port
+)
