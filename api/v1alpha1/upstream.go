@@ -21,7 +21,7 @@ import (
 // +kubebuilder:printcolumn:name="Endpoints",type=integer,JSONPath=`.status.replicated.endpoints`
 // +kubebuilder:printcolumn:name="Refused",type=integer,JSONPath=`.status.refused`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$')",message="the name of an Upstream begins the names of its Services: at most 32 lower-case letters, digits and '-'"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z]([-a-z0-9]{0,30}[a-z0-9])?$')",message="the name of an Upstream begins the names of its Services: it begins with a letter, and has at most 32 lower-case letters, digits and '-'"
 type Upstream struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -411,6 +411,9 @@ const (
 const (
 	// LabelUpstream names the Upstream of a discovered Service or EndpointSlice.
 	LabelUpstream = "fairlead.dev/upstream"
+	// LabelLoadBalancerID and LabelLoadBalancerName tell which load balancer of a cloud a Service is.
+	LabelLoadBalancerID   = "fairlead.dev/load-balancer-id"
+	LabelLoadBalancerName = "fairlead.dev/load-balancer-name"
 	// AnnotationUpstreamObject names the object in the upstream, such as "Service team01/app".
 	AnnotationUpstreamObject = "fairlead.dev/upstream-object"
 	// AnnotationUpstreamService is the key of the service in the upstream: its namespace or

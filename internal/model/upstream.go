@@ -97,4 +97,5 @@ const (
 	RefusedAddress    RefusalReason = "Address"    // an endpoint outside of spec.addresses
 	RefusedLimit      RefusalReason = "Limit"      // beyond spec.limits
 	RefusedNoPorts    RefusalReason = "NoPorts"    // a service without a port
+	RefusedUnselected RefusalReason = "Unselected" // spec.namespaces does not select it
 )

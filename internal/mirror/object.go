@@ -1,0 +1,263 @@
+package mirror
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+const (
+	// managedBy is the label that names the program that owns an object.
+	managedBy = "app.kubernetes.io/managed-by"
+	manager   = "fairlead"
+	// maxEndpoints is the largest number of endpoints in an EndpointSlice of ours.
+	maxEndpoints = 500
+)
+
+// objects makes the Service and the EndpointSlices of a service.
+func (m *Mirror) objects(u *upstream, e *service) []snapshot.Object {
+	service := u.service(e)
+	all := []snapshot.Object{service}
+	for i := range e.from.Slices {
+		s := &e.from.Slices[i]
+		in := u.accepted(e, s)
+		for _, v4 := range []bool{true, false} {
+			family := slices.DeleteFunc(slices.Clone(in), func(p model.UpstreamEndpoint) bool { return p.Address.Is4() != v4 })
+			for n := 0; len(family) > 0; n++ {
+				part := family[:min(len(family), maxEndpoints)]
+				family = family[len(part):]
+				all = append(all, u.slice(service, e, s, part, n))
+			}
+		}
+	}
+	return all
+}
+
+func (u *upstream) service(e *service) *corev1.Service {
+	o := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.name.Namespace, Name: e.name.Name, Labels: u.labels(e),
+			Annotations: maps.Clone(e.from.Annotations),
+		},
+		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Type: corev1.ServiceTypeClusterIP},
+	}
+	if o.Annotations == nil {
+		o.Annotations = map[string]string{}
+	}
+	o.Annotations[v1alpha1.AnnotationUpstreamObject] = e.from.Object
+	o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
+	for _, p := range e.from.Ports {
+		port := corev1.ServicePort{Name: p.Name, Port: int32(p.Port), Protocol: corev1.Protocol(p.Protocol), TargetPort: intstr.FromInt32(int32(p.Port))}
+		if p.AppProtocol != "" {
+			port.AppProtocol = &p.AppProtocol
+		}
+		o.Spec.Ports = append(o.Spec.Ports, port)
+	}
+	return o
+}
+
+// labels are those of a Service: the upstream's, where they can be, and ours.
+func (u *upstream) labels(e *service) map[string]string {
+	labels := map[string]string{}
+	for k, v := range e.from.Labels {
+		if len(validation.IsQualifiedName(k)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
+			labels[k] = v
+		}
+	}
+	labels[v1alpha1.LabelUpstream], labels[managedBy] = u.name, manager
+	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
+		maps.Copy(labels, gimbalLabels(u.name, e.from))
+	}
+	return labels
+}
+
+// slice makes a part of a slice of a service, of one family.
+func (u *upstream) slice(service *corev1.Service, e *service, s *model.UpstreamSlice, endpoints []model.UpstreamEndpoint, part int) *discoveryv1.EndpointSlice {
+	family := discoveryv1.AddressTypeIPv4
+	if endpoints[0].Address.Is6() {
+		family = discoveryv1.AddressTypeIPv6
+	}
+	end := "-" + digest(u.name, e.key.Scope, e.key.Name, s.Name, string(family), strconv.Itoa(part))
+	o := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: e.name.Namespace, Name: e.name.Name + end,
+			Labels: map[string]string{
+				discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: v1alpha1.SliceManager, v1alpha1.LabelUpstream: u.name,
+			},
+			Annotations: map[string]string{v1alpha1.AnnotationUpstreamService: e.key.String(), annotationSlice: s.Name},
+		},
+		AddressType: family,
+	}
+	for _, p := range s.Ports {
+		number, protocol := int32(p.Port), corev1.Protocol(p.Protocol)
+		port := discoveryv1.EndpointPort{Name: &p.Name, Port: &number, Protocol: &protocol}
+		if p.AppProtocol != "" {
+			port.AppProtocol = &p.AppProtocol
+		}
+		o.Ports = append(o.Ports, port)
+	}
+	var weights, backups []string
+	for _, p := range endpoints {
+		endpoint := discoveryv1.Endpoint{
+			Addresses:  []string{p.Address.String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: &p.Ready, Serving: &p.Serving, Terminating: &p.Terminating},
+		}
+		if p.Zone != "" {
+			endpoint.Zone = &p.Zone
+		}
+		if len(p.ForZones) > 0 {
+			endpoint.Hints = &discoveryv1.EndpointHints{}
+			for _, z := range p.ForZones {
+				endpoint.Hints.ForZones = append(endpoint.Hints.ForZones, discoveryv1.ForZone{Name: z})
+			}
+		}
+		if p.Weight > 1 {
+			weights = append(weights, p.Address.String()+"="+strconv.FormatUint(uint64(p.Weight), 10))
+		}
+		if p.Backup {
+			backups = append(backups, p.Address.String())
+		}
+		o.Endpoints = append(o.Endpoints, endpoint)
+	}
+	if len(weights) > 0 {
+		o.Annotations[v1alpha1.AnnotationWeights] = strings.Join(weights, ",")
+	}
+	if len(backups) > 0 {
+		o.Annotations[v1alpha1.AnnotationBackups] = strings.Join(backups, ",")
+	}
+	return o
+}
+
+// annotationSlice names the part of a service that an EndpointSlice has.
+const annotationSlice = "fairlead.dev/upstream-slice"
+
+// ours are the annotations that only Fairlead gives.
+var ours = []string{
+	v1alpha1.AnnotationUpstreamObject, v1alpha1.AnnotationUpstreamService, annotationSlice, v1alpha1.AnnotationWeights, v1alpha1.AnnotationBackups,
+}
+
+// merged is a stored object with the wanted fields: the stored one itself if it has them, the wanted one if none is stored.
+// Labels and annotations that others have added stay.
+func merged(stored, wanted snapshot.Object) snapshot.Object {
+	if stored == nil {
+		return wanted
+	}
+	if has(stored, wanted) {
+		return stored
+	}
+	next := stored.DeepCopyObject().(snapshot.Object)
+	Merge(next, wanted)
+	return next
+}
+
+// Ours says whether an object was made by us, or by Gimbal.
+func Ours(o metav1.Object) bool {
+	return o.GetLabels()[v1alpha1.LabelUpstream] != "" || gimbalBackend(o.GetLabels()) != ""
+}
+
+// Merge sets the wanted fields of a live object that is ours, and reports whether that changes it.
+func Merge(live, wanted metav1.Object) bool {
+	if has(live, wanted) {
+		return false
+	}
+	live.SetLabels(with(live.GetLabels(), wanted.GetLabels(), nil))
+	live.SetAnnotations(with(live.GetAnnotations(), wanted.GetAnnotations(), ours))
+	switch w := wanted.(type) {
+	case *corev1.Service:
+		if l, is := live.(*corev1.Service); is {
+			l.Spec.Ports, l.Spec.Selector = slices.Clone(w.Spec.Ports), nil
+		}
+	case *discoveryv1.EndpointSlice:
+		if l, is := live.(*discoveryv1.EndpointSlice); is {
+			l.Endpoints, l.Ports = w.Endpoints, w.Ports
+		}
+	}
+	return true
+}
+
+// has says whether an object has the wanted fields.
+func has(o, wanted metav1.Object) bool {
+	if !contains(o.GetLabels(), wanted.GetLabels(), nil) || !contains(o.GetAnnotations(), wanted.GetAnnotations(), ours) {
+		return false
+	}
+	switch w := wanted.(type) {
+	case *corev1.Service:
+		l, is := o.(*corev1.Service) // with a selector its endpoints would be pods of here
+		return is && len(l.Spec.Selector) == 0 && equality.Semantic.DeepEqual(l.Spec.Ports, w.Spec.Ports)
+	case *discoveryv1.EndpointSlice:
+		l, is := o.(*discoveryv1.EndpointSlice)
+		return is && equality.Semantic.DeepEqual(l.Endpoints, w.Endpoints) && equality.Semantic.DeepEqual(l.Ports, w.Ports)
+	}
+	return true
+}
+
+// with returns a map with the wanted values in it, and without those keys of ours that are not wanted.
+func with(live, wanted map[string]string, ours []string) map[string]string {
+	next := maps.Clone(live)
+	if next == nil {
+		next = map[string]string{}
+	}
+	for _, k := range ours {
+		delete(next, k)
+	}
+	maps.Copy(next, wanted)
+	return next
+}
+
+// contains says whether a map is as with would make it.
+func contains(live, wanted map[string]string, ours []string) bool {
+	for k, v := range wanted {
+		if text, is := live[k]; !is || text != v {
+			return false
+		}
+	}
+	for _, k := range ours {
+		if _, is := live[k]; is {
+			if _, is := wanted[k]; !is {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func keyOfObject(o snapshot.Object) snapshot.Key {
+	kind := snapshot.KindService
+	if _, is := o.(*discoveryv1.EndpointSlice); is {
+		kind = snapshot.KindEndpointSlice
+	}
+	return snapshot.Key{Kind: kind, Name: snapshot.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
+}
+
+// named is an object of which only the name is said.
+func named(k snapshot.Key) snapshot.Object {
+	meta := metav1.ObjectMeta{Namespace: k.Name.Namespace, Name: k.Name.Name}
+	if k.Kind == snapshot.KindEndpointSlice {
+		return &discoveryv1.EndpointSlice{ObjectMeta: meta}
+	}
+	return &corev1.Service{ObjectMeta: meta}
+}
+
+func compareNames(a, b snapshot.Name) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+func number(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

@@ -1,0 +1,216 @@
+package mirror
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/snapshot"
+)
+
+// upstream is what is known of one.
+type upstream struct {
+	name     string
+	object   *v1alpha1.Upstream
+	synced   bool // a complete list was taken
+	lenient  bool // the next list may be shorter
+	services map[model.UpstreamKey]*service
+
+	seen      Counts // of the last list, and of changes since
+	twice     []model.UpstreamRefusal
+	nServices int // in effect
+	endpoints int // in effect
+	limited   map[model.UpstreamKey]bool
+	holds     map[model.UpstreamKey]bool // services with held
+
+	contact contact
+	sweep   time.Time // of the last complete list
+	pace    pace
+}
+
+// service is a service of an upstream, with what is in effect of it.
+type service struct {
+	key       model.UpstreamKey
+	from      *model.UpstreamService // in effect
+	namespace string                 // here; empty: none can be
+	name      snapshot.Name          // here; zero while it is refused
+	refusal   *model.UpstreamRefusal // of the whole
+	refused   []model.UpstreamRefusal
+	objects   []snapshot.Key
+	endpoints int
+
+	held *held
+	// full is the service with the endpoints that expired.
+	full *model.UpstreamService
+}
+
+// held is a service that is in effect although the upstream has listed another form of it, or none.
+type held struct {
+	since time.Time
+	next  *model.UpstreamService // nil: it was not listed
+}
+
+func newUpstream(name string, o *v1alpha1.Upstream) *upstream {
+	return &upstream{name: name, object: o, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{}, holds: map[model.UpstreamKey]bool{}}
+}
+
+// Replace takes a complete list of an upstream's services.
+func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Time) {
+	u := m.upstreams[name]
+	if u == nil {
+		return
+	}
+	listed := u.index(list)
+	if !u.synced {
+		m.restore(u, listed)
+		u.synced = true
+		m.markOf(name)
+	}
+	u.sweep = now
+	loss := !u.lenient && u.isLoss(listed)
+	u.lenient = false
+	for _, k := range sortedKeys(listed) {
+		next := listed[k]
+		if e := u.services[k]; loss && e != nil && u.losesMuch(e, next) {
+			u.hold(e, next, now)
+			continue
+		}
+		m.update(u, k, next, now)
+	}
+	for _, k := range sortedKeys(u.services) {
+		if listed[k] != nil {
+			continue
+		}
+		if loss {
+			u.hold(u.services[k], nil, now)
+			continue
+		}
+		m.update(u, k, nil, now)
+	}
+	m.retryLimited(u)
+}
+
+// index finds services by key. Of two with one key the first counts.
+func (u *upstream) index(list []*model.UpstreamService) map[model.UpstreamKey]*model.UpstreamService {
+	listed := make(map[model.UpstreamKey]*model.UpstreamService, len(list))
+	u.seen, u.twice = Counts{}, nil
+	for _, s := range list {
+		if listed[s.Key] != nil {
+			u.twice = append(u.twice, model.UpstreamRefusal{Object: s.Object, Reason: model.RefusedAnswer, Message: "the upstream lists it twice; the first counts"})
+			continue
+		}
+		listed[s.Key] = s
+		u.seen.Services++
+		u.seen.Endpoints += s.Endpoints()
+	}
+	return listed
+}
+
+// Put takes services that changed, each whole.
+func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService) {
+	u := m.upstreams[name]
+	if u == nil || !u.synced {
+		return
+	}
+	for _, s := range list {
+		e := u.services[s.Key]
+		u.note(u.latest(s.Key), s)
+		if e != nil && e.held != nil && u.losesMuch(e, s) {
+			e.held.next = s
+			continue
+		}
+		m.update(u, s.Key, s, now)
+	}
+	m.retryLimited(u)
+}
+
+// Remove takes the upstream's word that services are gone.
+func (m *Mirror) Remove(name string, now time.Time, keys ...model.UpstreamKey) {
+	u := m.upstreams[name]
+	if u == nil || !u.synced {
+		return
+	}
+	for _, k := range keys {
+		u.note(u.latest(k), nil)
+		m.update(u, k, nil, now)
+	}
+	m.retryLimited(u)
+}
+
+// latest is the last form of a service that the upstream gave; nil: there is none.
+func (u *upstream) latest(k model.UpstreamKey) *model.UpstreamService {
+	e := u.services[k]
+	if next, is := u.pace.next[k]; is {
+		return next
+	}
+	switch {
+	case e == nil:
+		return nil
+	case e.held != nil:
+		return e.held.next
+	case e.full != nil:
+		return e.full
+	}
+	return e.from
+}
+
+// note counts a change of what the upstream has.
+func (u *upstream) note(before, after *model.UpstreamService) {
+	if before != nil {
+		u.seen.Services--
+		u.seen.Endpoints -= before.Endpoints()
+	}
+	if after != nil {
+		u.seen.Services++
+		u.seen.Endpoints += after.Endpoints()
+	}
+}
+
+// update brings a form of a service into effect (nil: none), now or when its turn comes.
+func (m *Mirror) update(u *upstream, k model.UpstreamKey, next *model.UpstreamService, now time.Time) {
+	e := u.services[k]
+	if e != nil && u.pace.defers(k, e, next, now) {
+		return
+	}
+	m.apply(u, k, next)
+}
+
+// apply brings a form of a service into effect.
+func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
+	delete(u.pace.next, k)
+	delete(u.holds, k)
+	e := u.services[k]
+	switch {
+	case next == nil && e == nil:
+	case next == nil:
+		m.unplace(u, e)
+		delete(u.services, k)
+		delete(u.limited, k)
+	default:
+		if e == nil {
+			e = &service{key: k}
+			u.services[k] = e
+		}
+		e.held, e.full = nil, nil
+		m.place(u, e, next)
+	}
+}
+
+// selectsAlike says whether two specs select the same services and endpoints.
+func selectsAlike(a, b *v1alpha1.UpstreamSpec) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*v1alpha1.UpstreamSpec{x, y} {
+		s.RequestsPerSecond, s.Loss, s.Limits = 0, v1alpha1.UpstreamLoss{}, v1alpha1.UpstreamLimits{}
+		if s.OpenStack != nil {
+			s.OpenStack.PollInterval, s.OpenStack.SweepInterval, s.OpenStack.NotificationTopic = nil, nil, ""
+		}
+	}
+	return reflect.DeepEqual(x, y)
+}
+
+func sortedKeys[T any](m map[model.UpstreamKey]T) []model.UpstreamKey {
+	return slices.SortedFunc(maps.Keys(m), compareKeys)
+}
