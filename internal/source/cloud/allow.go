@@ -21,7 +21,10 @@ type Allow struct {
 	PlainHTTP bool
 }
 
-// allowances are the values of the plane's --upstream-allow.
+// AllowFlag is the flag of the plane by whose values Allow is made.
+const AllowFlag = "--upstream-allow"
+
+// allowances are the values of AllowFlag.
 var allowances = [...]struct {
 	value string
 	field func(*Allow) *bool
@@ -33,7 +36,7 @@ var allowances = [...]struct {
 	{"plain-http", func(a *Allow) *bool { return &a.PlainHTTP }},
 }
 
-// ParseAllow reads the values of the plane's --upstream-allow.
+// ParseAllow reads the values of AllowFlag.
 func ParseAllow(values []string) (Allow, error) {
 	var a Allow
 next:

@@ -13,7 +13,8 @@ func TestParseAllow(t *testing.T) {
 		{[]string{"plain-http", "files"}, Allow{Files: true, PlainHTTP: true}, "files,plain-http", ""},
 		{
 			[]string{"exec", "files", "proxies", "insecure", "plain-http", "exec"},
-			Allow{Exec: true, Files: true, Proxies: true, Insecure: true, PlainHTTP: true}, "exec,files,proxies,insecure,plain-http", "",
+			Allow{Exec: true, Files: true, Proxies: true, Insecure: true, PlainHTTP: true},
+			"exec,files,proxies,insecure,plain-http", "",
 		},
 		{[]string{"files", "Insecure"}, Allow{}, "", `"Insecure" is none of exec, files, proxies, insecure, plain-http`},
 		{[]string{""}, Allow{}, "", `"" is none of exec, files, proxies, insecure, plain-http`},

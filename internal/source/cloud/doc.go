@@ -2,4 +2,15 @@
 // their errors, and an HTTP transport that no API can keep waiting or fill the memory of.
 //
 // It knows no API. Nothing here decides what an upstream's silence means.
+//
+// A source makes one Transport for an upstream and sends every request through it:
+//
+//	t := cloud.NewTransport(cloud.NewBase(tlsConfig), cloud.TransportConfig{
+//		RequestsPerSecond: int(spec.RequestsPerSecond),
+//		AnswerBytes:       int64(spec.Limits.AnswerMiB) << 20,
+//	})
+//	client := t.Client()
+//
+// Errors of client.Do and of reading an answer contain an *Error (errors.As), so ReasonOf has their class. An answer
+// with an error status is no error of the transport: Classify(nil, status) has its class.
 package cloud
