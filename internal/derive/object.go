@@ -28,10 +28,14 @@ type Object struct {
 	// Owner is the object in the same namespace from which this one follows. An existing object without this owner is
 	// foreign and left alone. nil: every object of this name is ours.
 	Owner *metav1.OwnerReference
+	// Ours says whether a live object may be changed and deleted. Others are foreign and left alone. nil: Owner says it.
+	Ours func(live client.Object) bool
 	// Merge sets the fields of a live object to the wanted ones and reports whether that changes it. It is pure.
 	Merge func(live, wanted client.Object) (changed bool)
 	// Recheck is how often a Writer compares the object with the API although nothing was offered; 0: never.
 	Recheck time.Duration
+	// Pause is the shortest time between two writes of a Writer to the object. Forms between them are not written.
+	Pause time.Duration
 	// Tell hears why a Writer cannot bring about the object: each reason once in a row. nil: nobody does.
 	Tell func(Trouble, error)
 }
@@ -69,7 +73,7 @@ func Apply(ctx context.Context, c client.Client, o Object) error {
 		return create(ctx, c, o)
 	case err != nil:
 		return err
-	case o.Owner != nil && !has(live.GetOwnerReferences(), o.Owner):
+	case o.Owner != nil && !has(live.GetOwnerReferences(), o.Owner), o.Ours != nil && !o.Ours(live):
 		if o.Absent {
 			return nil
 		}

@@ -31,10 +31,11 @@ type Writer struct {
 	lanes  map[reflect.Type]lane
 
 	mu     sync.Mutex
-	term   context.Context // nil while there is none
-	wanted map[key]*Object // that are to be applied, and those to be rechecked
-	done   map[key]Object  // that were applied in this term
-	told   map[key]string  // the last trouble of each
+	term   context.Context   // nil while there is none
+	wanted map[key]*Object   // that are to be applied, and those to be rechecked
+	done   map[key]Object    // that were applied in this term
+	told   map[key]string    // the last trouble of each
+	rests  map[key]time.Time // until when those with a Pause are not written again
 }
 
 // lane writes the objects of one kind, one at a time. Very many of them, or an API that does not answer about them, hold up
@@ -56,7 +57,7 @@ func keyOf(o client.Object) key {
 
 // NewWriter returns a Writer that applies so many objects of each of these kinds a second. No other kind may be offered.
 func NewWriter(c client.Client, perSecond int, kinds ...client.Object) *Writer {
-	w := &Writer{client: c, lanes: map[reflect.Type]lane{}, wanted: map[key]*Object{}, done: map[key]Object{}, told: map[key]string{}}
+	w := &Writer{client: c, lanes: map[reflect.Type]lane{}, wanted: map[key]*Object{}, done: map[key]Object{}, told: map[key]string{}, rests: map[key]time.Time{}}
 	for _, kind := range kinds {
 		w.lanes[reflect.TypeOf(kind)] = lane{
 			limiter: rate.NewLimiter(rate.Limit(perSecond), perSecond),
@@ -107,6 +108,7 @@ func (w *Writer) clear() {
 	clear(w.wanted)
 	clear(w.done)
 	clear(w.told)
+	clear(w.rests)
 }
 
 // Offer says what an object should be. It replaces what was offered for the object before, and costs nothing if that is
@@ -124,7 +126,7 @@ func (w *Writer) Offer(o Object) {
 		return
 	}
 	w.wanted[k] = &o
-	w.lanes[k.kind].queue.Add(k)
+	w.lanes[k.kind].queue.AddAfter(k, time.Until(w.rests[k]))
 }
 
 // Forget drops what is known of an object that went with its owner.
@@ -135,6 +137,7 @@ func (w *Writer) Forget(o client.Object) {
 	delete(w.wanted, k)
 	delete(w.done, k)
 	delete(w.told, k)
+	delete(w.rests, k)
 }
 
 // apply brings about one object, and says in the queue when it is looked at again.
@@ -180,6 +183,9 @@ func (w *Writer) finish(term context.Context, l lane, k key, o *Object) {
 	}
 	w.done[k] = *o
 	delete(w.told, k)
+	if delete(w.rests, k); o.Pause > 0 && !o.Absent {
+		w.rests[k] = time.Now().Add(o.Pause) // setting the clock does not matter
+	}
 	if w.wanted[k] != o {
 		return // a newer form is queued
 	}
