@@ -311,10 +311,10 @@ type UpstreamStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Refusals []UpstreamRefusal `json:"refusals,omitempty"`
 
-	// LastContact is when the upstream last answered.
+	// LastContact is when an upstream that is not reachable last answered.
 	// +optional
 	LastContact *metav1.Time `json:"lastContact,omitempty"`
-	// LastSweep is when a complete list of the upstream was last read.
+	// LastSweep is when a complete list of an upstream that is not current was last read.
 	// +optional
 	LastSweep *metav1.Time `json:"lastSweep,omitempty"`
 

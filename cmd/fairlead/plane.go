@@ -25,6 +25,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 	"fairlead.dev/internal/rtdump"
+	"fairlead.dev/internal/source/cloud"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
 )
@@ -63,6 +64,7 @@ type planeFlags struct {
 	refusedEndpoints    prefixes
 	machineAddresses    machineAddresses
 	machineTTL          time.Duration
+	upstreamAllow       []string
 	accessLog           string
 }
 
@@ -95,6 +97,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
 	flags.Var(&f.machineAddresses, "machine-addresses", "networks whose addresses machines of a role may report without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "time without a report after which a machine is lost")
+	flags.StringSliceVar(&f.upstreamAllow, "upstream-allow", nil, "accept credentials of Upstreams that reach beyond their Secret: exec (programs), files (paths), proxies, insecure (certificates that are not verified), plain-http")
 	flags.StringVar(&f.accessLog, "access-log", "", "access log file on each machine, with a JSON line per request, such as /dev/stdout; a ClientPolicy can override it")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
 }
@@ -147,6 +150,9 @@ func (f *planeFlags) check() error {
 	}
 	if _, err := f.agentAccount(); err != nil {
 		return usageError{err: err}
+	}
+	if _, err := cloud.ParseAllow(f.upstreamAllow); err != nil {
+		return usageError{err: fmt.Errorf("%s: %w", cloud.AllowFlag, err)}
 	}
 	if err := checkHosts(f.affinityCookie, f.minTLS); err != nil {
 		return err
@@ -309,6 +315,10 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 	if err != nil {
 		return err
 	}
+	allow, err := cloud.ParseAllow(f.upstreamAllow)
+	if err != nil {
+		return err
+	}
 	own, err := rtdump.NewAddresses()
 	if err != nil {
 		return err
@@ -326,6 +336,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		Now:              time.Now,
 		TTL:              f.machineTTL,
 		MachineAddresses: f.machineAddresses,
+		UpstreamAllow:    allow,
 		Agents:           agents,
 		OwnSecrets:       f.ownSecrets,
 		OCSPStapling:     f.ocspStapling,

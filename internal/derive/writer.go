@@ -3,6 +3,7 @@ package derive
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -181,11 +182,11 @@ func (w *Writer) finish(term context.Context, l lane, k key, o *Object) {
 	if w.term != term {
 		return
 	}
-	w.done[k] = *o
-	delete(w.told, k)
-	if delete(w.rests, k); o.Pause > 0 && !o.Absent {
-		w.rests[k] = time.Now().Add(o.Pause) // setting the clock does not matter
+	if delete(w.done, k); !o.Watched {
+		w.done[k] = *o
 	}
+	delete(w.told, k)
+	w.rest(k, o.Pause)
 	if w.wanted[k] != o {
 		return // a newer form is queued
 	}
@@ -194,6 +195,21 @@ func (w *Writer) finish(term context.Context, l lane, k key, o *Object) {
 	} else {
 		delete(w.wanted, k)
 	}
+}
+
+// manyRests is the number of rests at which those that are over are dropped.
+const manyRests = 4096
+
+// rest notes until when an object is not written again. Setting the clock does not matter.
+func (w *Writer) rest(k key, pause time.Duration) {
+	if pause == 0 {
+		return
+	}
+	now := time.Now()
+	if len(w.rests) >= manyRests {
+		maps.DeleteFunc(w.rests, func(_ key, until time.Time) bool { return !now.Before(until) })
+	}
+	w.rests[k] = now.Add(pause)
 }
 
 // tell names a trouble that is not the last one of the object.

@@ -173,6 +173,9 @@ func (m *Mirror) Known() {
 	m.markAll()
 }
 
+// Recheck has Take return again whatever is to be written.
+func (m *Mirror) Recheck() { m.markAll() }
+
 func (m *Mirror) markAll() {
 	for n := range m.services {
 		m.dirty[snapshot.Key{Kind: snapshot.KindService, Name: n}] = true

@@ -166,6 +166,7 @@ func (l *loop) otherInputs(ctx context.Context, tick <-chan time.Time) []input {
 		from(due, func(struct{}) { l.judge() }),
 		from(p.signals.term, func(struct{}) { l.followTerm(ctx) }),
 		from(p.touched.some, func(struct{}) { l.receiveReports(p.touched.receive()) }),
+		from(p.upstreams.some, func(struct{}) { l.offerUpstreams(p.upstreams.receive()) }),
 		from(p.stapled.some, func(struct{}) { l.publishStapled() }),
 		from(p.signals.turn, func(struct{}) {}), // the turn follows
 		from(p.calls, func(f func(*loop)) { f(l) }),
@@ -238,6 +239,9 @@ func (l *loop) beat() {
 		l.offerAll()
 	}
 	l.frontends.expire(p.config.Now())
+	if names := p.upstreams.orphans(); len(names) > 0 {
+		p.clouds.Use(l.translator.Used(names))
+	}
 	if len(l.blinded) > 0 && !l.blind() {
 		maps.Copy(l.due, l.blinded)
 		clear(l.blinded)

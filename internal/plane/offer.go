@@ -28,6 +28,7 @@ func (l *loop) offerAll() {
 	for name := range l.machines {
 		l.offerMachine(name)
 	}
+	l.offerUpstreams(l.plane.upstreams.all())
 }
 
 func (l *loop) offerObject(o model.Object, v progress.Result) {

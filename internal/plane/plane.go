@@ -18,15 +18,18 @@ import (
 	"golang.org/x/sync/singleflight"
 	"google.golang.org/grpc"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/derive"
+	"fairlead.dev/internal/discovery"
 	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane/status"
 	apisource "fairlead.dev/internal/source/api"
+	"fairlead.dev/internal/source/cloud"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
 	"fairlead.dev/internal/xds"
@@ -40,6 +43,8 @@ const (
 	retryStart = time.Second
 	// derivedRate bounds how many derived objects of a kind are written a second.
 	derivedRate = 20
+	// mirrorRate is that of discovered objects: an upstream that is new brings thousands.
+	mirrorRate = 200
 	// stopLimit bounds giving the Lease back at the end.
 	stopLimit = 3 * time.Second
 )
@@ -80,6 +85,8 @@ type Config struct {
 	// Agents are the pods that may join as machines, each as its node; the zero value
 	// lets none. They are told the agents' authority in their namespace.
 	Agents ServiceAccount
+	// UpstreamAllow says what the credentials of upstreams may contain besides inline data.
+	UpstreamAllow cloud.Allow
 	// OwnSecrets reads the Secrets of Namespace alone: certificates of others are not found.
 	OwnSecrets bool
 	// OCSPStapling asks the responders that certificates name, and has machines show what
@@ -145,6 +152,7 @@ type Plane struct {
 	signals   struct{ term, turn chan struct{} }
 	touched   changed[string]              // machines that changed at the server
 	stapled   changed[model.CertificateID] // certificates whose OCSP response changed
+	upstreams upstreams                    // whose status is another now
 	calls     calls                        // of probes, and of a caller that hands the loop something
 	questions chan func(*loop)             // of consoles
 
@@ -157,7 +165,8 @@ type Plane struct {
 	// The API, and leadership.
 	client  client.Client
 	source  *apisource.Source
-	pods    *pods // nil: none joins
+	clouds  *discovery.Discovery // between the source and the loop
+	pods    *pods                // nil: none joins
 	before  predecessor
 	lease   *lease
 	serving atomic.Uint64 // the epoch in which agents are served; 0: they are not
@@ -166,6 +175,7 @@ type Plane struct {
 	views   *southbound.Views
 	writer  *status.Writer
 	derived *derive.Writer
+	mirror  *derive.Writer // of discovered objects
 	metrics *metrics
 	staples staples
 	keeper  *keeper
@@ -189,7 +199,7 @@ func New(c Config) (*Plane, error) {
 	}
 	p := &Plane{
 		config: c, started: c.Now(), views: southbound.NewViews(),
-		touched: newChanged[string](), stapled: newChanged[model.CertificateID](),
+		touched: newChanged[string](), stapled: newChanged[model.CertificateID](), upstreams: newUpstreams(),
 		calls: make(calls), questions: make(chan func(*loop)), flowing: newFlowQueue(), before: newPredecessor(),
 	}
 	p.signals.term, p.signals.turn = make(chan struct{}, 1), make(chan struct{}, 1)
@@ -212,6 +222,10 @@ func New(c Config) (*Plane, error) {
 		Client: p.client, Rate: c.StatusRate, Log: c.Log, Now: c.statusNow, After: c.statusAfter, Random: c.Random, Meter: writes,
 	})
 	p.derived = derive.NewWriter(p.client, derivedRate, &corev1.ServiceAccount{}, &corev1.ConfigMap{})
+	p.mirror = derive.NewWriter(p.client, mirrorRate, &corev1.Service{}, &discoveryv1.EndpointSlice{}, gimbalEndpoints)
+	p.clouds = discovery.New(discovery.Config{
+		API: p.source, Writer: p.mirror, Log: c.Log, Now: c.Now, Allow: c.UpstreamAllow, Changed: p.upstreams.note, Orphaned: p.upstreams.orphan,
+	})
 	if p.metrics, err = newMetrics(c.Registerer, writes, p.writer, p.source); err != nil {
 		return nil, err
 	}
@@ -289,6 +303,8 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer told.Stop()
 	all.Go(func() error { p.writer.Run(work, told.Tell); return nil })
 	all.Go(func() error { p.derived.Run(work); return nil })
+	all.Go(func() error { p.mirror.Run(work); return nil })
+	all.Go(func() error { p.clouds.Run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })
 	all.Go(func() error { p.keeper.write(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })

@@ -79,6 +79,17 @@ func policyObjects(kind snapshot.Kind, held []target.Policy) []model.Object {
 	return list
 }
 
+// Used are those of some Services that routes or frontends use.
+func (t *Translator) Used(services []snapshot.Name) map[snapshot.Name]bool {
+	used := map[snapshot.Name]bool{}
+	for _, n := range services {
+		if t.backend.Used(t.graph.Peek(), n) {
+			used[n] = true
+		}
+	}
+	return used
+}
+
 // Others are the IngressRoutes that are another controller's, sorted.
 func (t *Translator) Others() (others []model.Object) {
 	for n := range t.contour.Others.All() {

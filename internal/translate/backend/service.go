@@ -263,6 +263,17 @@ func (t *Tables) Reached(c *memo.Context, service snapshot.Name) bool {
 	})
 }
 
+// Used says that groups or frontends use a Service.
+func (t *Tables) Used(c *memo.Context, service snapshot.Name) bool {
+	f := t.Services.Get(c, service)
+	return f != nil && slices.ContainsFunc(f.Ports, func(p Port) bool {
+		return slices.ContainsFunc([]model.Transport{model.TCP, model.UDP}, func(transport model.Transport) bool {
+			uses := t.SetUses.Get(c, PortKey{service, p.Number, transport})
+			return uses.groups+uses.frontends > 0
+		})
+	})
+}
+
 // makeSet gathers the backends of a Service's port from its EndpointSlices.
 func (t *Tables) makeSet(c *memo.Context, k PortKey) (*model.BackendSet, bool) {
 	balanced := t.SetUses.Get(c, k).frontends > 0

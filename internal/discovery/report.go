@@ -1,0 +1,175 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/mirror"
+	"fairlead.dev/internal/source/cloud"
+)
+
+const (
+	// shownRefusals is how many refusals a status has.
+	shownRefusals = 16
+	// countsPause is the shortest time between two statuses that differ in numbers alone.
+	countsPause = 30 * time.Second
+)
+
+// report is what was last said of an upstream.
+type report struct {
+	accepted error // why it cannot be followed; nil: it can, or it was not tried
+	told     *v1alpha1.UpstreamStatus
+	at       time.Time
+}
+
+// tell says of all upstreams what is new.
+func (s *state) tell() {
+	for name := range s.upstreams {
+		s.tellOf(name)
+	}
+}
+
+// tellOf says of an upstream what is new: another condition at once, other numbers after a while.
+func (s *state) tellOf(name string) {
+	r, u := s.reports[name], s.upstreams[name]
+	if r == nil || u == nil || !s.leads {
+		return
+	}
+	m, _ := s.mirror.State(name, shownRefusals)
+	next, now := Status(u, r.accepted, m), s.config.Now()
+	if r.told != nil && sameConditions(r.told.Conditions, next.Conditions) && (now.Sub(r.at) < countsPause || sameNumbers(r.told, next)) {
+		return
+	}
+	r.told, r.at = next, now
+	s.config.Changed(name, next)
+}
+
+func sameConditions(a, b []metav1.Condition) bool {
+	return slices.EqualFunc(a, b, func(a, b metav1.Condition) bool {
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
+	})
+}
+
+func sameNumbers(a, b *v1alpha1.UpstreamStatus) bool {
+	return a.Seen == b.Seen && a.Replicated == b.Replicated && a.Held == b.Held && a.Refused == b.Refused && slices.Equal(a.Refusals, b.Refusals)
+}
+
+// Status is what an Upstream shows. An error says why it is not followed.
+func Status(u *v1alpha1.Upstream, refused error, m mirror.State) *v1alpha1.UpstreamStatus {
+	if cloud.ReasonOf(m.Err) == v1alpha1.ReasonOwnAPI && m.Err != nil {
+		refused = m.Err
+	}
+	s := &v1alpha1.UpstreamStatus{
+		Type: typeOf(u), Seen: counts(m.Seen), Replicated: counts(m.Replicated), Held: counts(m.Held), Refused: int32(min(m.Refused, 1<<30)),
+		Conditions: []metav1.Condition{accepted(u, refused), reachable(m), current(m)},
+	}
+	for _, r := range m.Refusals {
+		s.Refusals = append(s.Refusals, v1alpha1.UpstreamRefusal{Object: r.Object, Reason: string(r.Reason), Message: r.Message})
+	}
+	if !m.Failing.IsZero() && !m.LastContact.IsZero() {
+		s.LastContact = &metav1.Time{Time: m.LastContact}
+	}
+	if s.Conditions[2].Status != metav1.ConditionTrue && !m.LastSweep.IsZero() {
+		s.LastSweep = &metav1.Time{Time: m.LastSweep}
+	}
+	for i := range s.Conditions {
+		s.Conditions[i].ObservedGeneration = u.Generation
+	}
+	return s
+}
+
+func typeOf(u *v1alpha1.Upstream) string {
+	if u.Spec.OpenStack != nil {
+		return "OpenStack"
+	}
+	return "Kubernetes"
+}
+
+func counts(c mirror.Counts) v1alpha1.UpstreamCounts {
+	return v1alpha1.UpstreamCounts{Services: int32(c.Services), Endpoints: int32(c.Endpoints)}
+}
+
+func condition(kind string, is bool, reason, message string) metav1.Condition {
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	if is {
+		c.Status = metav1.ConditionTrue
+	}
+	return c
+}
+
+func accepted(u *v1alpha1.Upstream, refused error) metav1.Condition {
+	if refused == nil {
+		return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "Spec and credentials are usable.")
+	}
+	return condition(v1alpha1.ConditionAccepted, false, cmp.Or(reasonOf(refused), v1alpha1.ReasonInvalid), refused.Error())
+}
+
+// reasonOf is the class of an error that has one.
+func reasonOf(err error) string {
+	if reason := cloud.ReasonOf(err); reason != v1alpha1.ReasonUnreachable {
+		return reason
+	}
+	return ""
+}
+
+func reachable(m mirror.State) metav1.Condition {
+	switch {
+	case !m.Failing.IsZero():
+		return condition(v1alpha1.ConditionReachable, false, cloud.ReasonOf(m.Err), m.Err.Error())
+	case m.LastContact.IsZero():
+		c := condition(v1alpha1.ConditionReachable, false, v1alpha1.ReasonNotTried, "The API was not asked yet.")
+		c.Status = metav1.ConditionUnknown
+		return c
+	}
+	return condition(v1alpha1.ConditionReachable, true, v1alpha1.ReasonAnswers, "The API answers.")
+}
+
+func current(m mirror.State) metav1.Condition {
+	no := func(reason, format string, args ...any) metav1.Condition {
+		return condition(v1alpha1.ConditionCurrent, false, reason, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case m.Expired:
+		return no(v1alpha1.ReasonStale, "The upstream is away, and its endpoints are not in effect any more: spec.loss.keepFor is over, or the loss was confirmed.")
+	case !m.Synced:
+		return no(v1alpha1.ReasonSyncing, "No complete list was read yet. What is stored is in effect.")
+	case !m.Failing.IsZero():
+		return no(v1alpha1.ReasonStale, "The upstream is away since %s. What was last read is in effect.", m.Failing.UTC().Format(time.RFC3339))
+	case m.Held.Services > 0:
+		return no(v1alpha1.ReasonLossHeld, "Since %s the upstream lists much less than before. %d services with %d endpoints stay in effect as they were. If the loss is real, confirm it: fairlead upstream confirm NAME",
+			m.HeldSince.UTC().Format(time.RFC3339), m.Held.Services, m.Held.Endpoints)
+	case m.Returning:
+		return no(v1alpha1.ReasonReturning, "The upstream was away. Its changes come into effect bit by bit.")
+	case m.OverLimit:
+		return no(v1alpha1.ReasonOverLimit, "The upstream has more than spec.limits allow. What is beyond is left out.")
+	}
+	return condition(v1alpha1.ConditionCurrent, true, v1alpha1.ReasonCurrent, "What is in effect is what the upstream has.")
+}
+
+// View is what is known of one upstream now.
+type View struct {
+	Name   string
+	Status *v1alpha1.UpstreamStatus
+	State  mirror.State
+}
+
+// Views tells about all upstreams, by name, with so many refusals of each at most.
+func (d *Discovery) Views(ctx context.Context, refusals int) (views []View, err error) {
+	err = d.ask(ctx, func(s *state) {
+		for _, name := range sortedNames(s.upstreams) {
+			m, _ := s.mirror.State(name, refusals)
+			var refused error
+			if r := s.reports[name]; r != nil {
+				refused = r.accepted
+			}
+			views = append(views, View{name, Status(s.upstreams[name], refused, m), m})
+		}
+	})
+	return views, err
+}
