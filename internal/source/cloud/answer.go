@@ -15,6 +15,7 @@ type answer struct {
 	io.ReadCloser
 	t      *Transport
 	caller context.Context
+	record *Record
 	ctx    context.Context // ended by a limit
 	cancel context.CancelCauseFunc
 	stream bool
@@ -28,7 +29,7 @@ type answer struct {
 // guard puts limits onto the body of an answer. On error the body is closed.
 func (t *Transport) guard(caller, ctx context.Context, cancel context.CancelCauseFunc, resp *http.Response, stream bool) error {
 	a := &answer{
-		ReadCloser: resp.Body, t: t, caller: caller, ctx: ctx, cancel: cancel,
+		ReadCloser: resp.Body, t: t, caller: caller, record: recordOf(caller), ctx: ctx, cancel: cancel,
 		stream: stream, left: t.config.AnswerBytes, idle: t.config.IdleTimeout,
 	}
 	switch {
@@ -73,6 +74,7 @@ func (a *answer) Read(p []byte) (int, error) {
 	n, err := a.ReadCloser.Read(p)
 	a.silent.Stop()
 	a.t.counters.Bytes.Add(uint64(n))
+	a.record.bytes.Add(int64(n))
 	if !a.stream {
 		a.left -= int64(n)
 		if a.left < 0 && a.cut {

@@ -173,7 +173,7 @@ func (t *Transport) fail(ctx context.Context, err error) error {
 		return err
 	}
 	e = Classify(err, 0)
-	record(ctx, e)
+	recordOf(ctx).last.Store(e)
 	return e
 }
 

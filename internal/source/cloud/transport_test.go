@@ -178,18 +178,18 @@ func TestBadAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tr := NewTransport(serve(t, c.handler), TransportConfig{AnswerBytes: 1 << 20, Stream: stream})
-				ctx, recorded := Record(t.Context())
+				ctx, recorded := WithRecord(t.Context())
 				_, _, took, err := ask(ctx, t, tr, "http://api/"+c.path)
 				if c.reason == "" {
-					if err != nil || recorded() != nil {
-						t.Fatalf("error %v, recorded %v", err, recorded())
+					if err != nil || recorded.Err() != nil {
+						t.Fatalf("error %v, recorded %v", err, recorded.Err())
 					}
 					return
 				}
 				if err == nil || ReasonOf(err) != c.reason || !strings.Contains(err.Error(), c.message) || took != c.after {
 					t.Errorf("after %s: %s: %v\nwant after %s: %s: %s", took, ReasonOf(err), err, c.after, c.reason, c.message)
 				}
-				if r := recorded(); r == nil || r.Reason != c.reason {
+				if r := recorded.Err(); r == nil || r.Reason != c.reason {
 					t.Errorf("recorded %v", r)
 				}
 			})
@@ -278,12 +278,12 @@ func TestCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := NewTransport(serve(t, func(_ http.ResponseWriter, r *http.Request) { hold(r) }), TransportConfig{})
 		ctx, cancel := context.WithCancel(t.Context())
-		ctx, recorded := Record(ctx)
+		ctx, recorded := WithRecord(ctx)
 		time.AfterFunc(time.Second, cancel)
 		_, _, took, err := ask(ctx, t, tr, "http://api/")
 		var e *Error
-		if errors.As(err, &e) || !errors.Is(err, context.Canceled) || recorded() != nil || took != time.Second {
-			t.Errorf("after %s: %v, recorded %v", took, err, recorded())
+		if errors.As(err, &e) || !errors.Is(err, context.Canceled) || recorded.Err() != nil || took != time.Second {
+			t.Errorf("after %s: %v, recorded %v", took, err, recorded.Err())
 		}
 	})
 }
