@@ -46,11 +46,11 @@ func (t *Transport) guard(caller, ctx context.Context, cancel context.CancelCaus
 	if a.stream {
 		what = "the stream"
 	}
-	a.silent = time.AfterFunc(a.idle, func() { cancel(timeout("no byte of %s within %s", what, a.idle)) })
+	a.silent = time.AfterFunc(a.idle, func() { cancel(Timeout("no byte of %s within %s", what, a.idle)) })
 	a.silent.Stop()
 	if !a.stream {
 		a.whole = time.AfterFunc(t.config.AnswerTimeout, func() {
-			cancel(timeout("the answer takes longer than %s", t.config.AnswerTimeout))
+			cancel(Timeout("the answer takes longer than %s", t.config.AnswerTimeout))
 		})
 	}
 	resp.Body = a

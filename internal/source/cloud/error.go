@@ -45,6 +45,11 @@ func BadAnswer(format string, args ...any) *Error {
 	return &Error{Reason: v1alpha1.ReasonBadAnswer, Err: fmt.Errorf(format, args...)}
 }
 
+// Timeout is the error of an API that does not answer in time, or too slowly.
+func Timeout(format string, args ...any) *Error {
+	return &Error{Reason: v1alpha1.ReasonTimeout, Err: fmt.Errorf(format, args...)}
+}
+
 // Classify gives an error its class, by the status of an answer (0: there was none) or by the error itself. An error
 // that has a class already keeps it. Without an error it describes the status; it is nil for a status below 300.
 func Classify(err error, status int) *Error {

@@ -144,7 +144,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	stream := t.config.Stream != nil && t.config.Stream(req)
 	ctx, cancel := context.WithCancelCause(req.Context())
 	late := time.AfterFunc(t.config.HeaderTimeout, func() {
-		cancel(timeout("no answer within %s", t.config.HeaderTimeout))
+		cancel(Timeout("no answer within %s", t.config.HeaderTimeout))
 	})
 	begin := time.Now()
 	resp, err := t.base.RoundTrip(req.WithContext(ctx))
@@ -184,10 +184,6 @@ func because(ctx context.Context, err error) error {
 		return e
 	}
 	return err
-}
-
-func timeout(format string, args ...any) *Error {
-	return &Error{Reason: v1alpha1.ReasonTimeout, Err: fmt.Errorf(format, args...)}
 }
 
 // refuseRedirect refuses a request that follows a redirect to another scheme or host. http.Client would send it
