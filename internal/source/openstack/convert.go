@@ -1,0 +1,302 @@
+package openstack
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"fairlead.dev/internal/model"
+)
+
+// Labels that every service has of its load balancer.
+const (
+	labelID   = "load-balancer-id"
+	labelName = "load-balancer-name" // only if a label can have that value
+)
+
+// largestWeight bounds weights; Octavia's own bound is 256.
+const largestWeight = 65535
+
+// convert makes the services of a load balancer: one of its listeners' default pools, and one
+// for each pool that is only the target of L7 policies. It is pure. A load balancer that was
+// never active has none.
+func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamService {
+	lb := &t.loadBalancer
+	if lb.gone() || lb.ProvisioningStatus == pendingCreate || lb.ProvisioningStatus == failed && !t.wasActive() {
+		return nil
+	}
+	c := converter{tree: t}
+	described := "load balancer " + lb.ID
+	if lb.Name != "" {
+		described += " (" + lb.Name + ")"
+	}
+	service := func(id, object string) *model.UpstreamService {
+		return &model.UpstreamService{
+			Key: model.UpstreamKey{Scope: lb.project(), Name: id}, ScopeName: projectName, Object: object,
+			Labels: labels(lb), Changed: lb.changed(), Seen: seen,
+		}
+	}
+
+	c.ports = portsOf(t)
+	main := service(lb.ID, described)
+	isDefault := map[string]bool{}
+	for i := range t.listeners {
+		l := &t.listeners[i]
+		port, refused := c.port(l)
+		switch {
+		case removed(l.ProvisioningStatus):
+		case refused != nil:
+			main.Refused = append(main.Refused, *refused)
+		case l.DefaultPoolID != "":
+			isDefault[l.DefaultPoolID] = true
+			c.add(main, l, port, t.pool(l.DefaultPoolID))
+		}
+	}
+	services := []*model.UpstreamService{main}
+
+	// Pools of policies, each with the ports of the listeners that lead to it.
+	for i := range t.pools {
+		p := &t.pools[i]
+		if isDefault[p.ID] || removed(p.ProvisioningStatus) {
+			continue
+		}
+		var s *model.UpstreamService
+		for k := range t.listeners {
+			l := &t.listeners[k]
+			port, refused := c.port(l)
+			if refused != nil || removed(l.ProvisioningStatus) || !t.leads(l.ID, p.ID) {
+				continue
+			}
+			if s == nil {
+				s = service(p.ID, "pool "+p.ID+" of "+described)
+			}
+			c.add(s, l, port, p)
+		}
+		if s != nil {
+			services = append(services, s)
+		}
+	}
+	for _, s := range services {
+		slices.SortFunc(s.Ports, func(a, b model.UpstreamPort) int {
+			return cmp.Or(cmp.Compare(a.Port, b.Port), strings.Compare(a.Name, b.Name))
+		})
+		slices.SortFunc(s.Slices, func(a, b model.UpstreamSlice) int { return strings.Compare(a.Name, b.Name) })
+		slices.SortFunc(s.Refused, func(a, b model.UpstreamRefusal) int {
+			return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Message, b.Message))
+		})
+		s.Refused = slices.Compact(s.Refused) // a pool of two listeners is read twice
+	}
+	slices.SortFunc(services, func(a, b *model.UpstreamService) int { return strings.Compare(a.Key.Name, b.Key.Name) })
+	return services
+}
+
+// wasActive reports whether some part of the load balancer was active: a load balancer whose
+// creation failed has no such part.
+func (t *tree) wasActive() bool {
+	for i := range t.listeners {
+		if s := t.listeners[i].ProvisioningStatus; s == active || s == pendingUpdate {
+			return true
+		}
+	}
+	for i := range t.pools {
+		if s := t.pools[i].ProvisioningStatus; s == active || s == pendingUpdate {
+			return true
+		}
+	}
+	return false
+}
+
+// leads reports whether an L7 policy of the listener redirects to the pool. Policies that are
+// down count: a route of ours names the pool without asking the listener.
+func (t *tree) leads(listenerID, poolID string) bool {
+	return slices.ContainsFunc(t.policies, func(p policy) bool {
+		return p.ListenerID == listenerID && p.RedirectPoolID == poolID && p.Action == "REDIRECT_TO_POOL" && !removed(p.ProvisioningStatus)
+	})
+}
+
+// removed reports whether a part is gone, or about to be.
+func removed(provisioning string) bool { return provisioning == deleted || provisioning == pendingDelete }
+
+// labels are the tags, and the ID and the name of the load balancer. Tags that no label can
+// express are left out.
+func labels(lb *loadBalancer) map[string]string {
+	all := map[string]string{}
+	for _, tag := range lb.Tags {
+		key, value, _ := strings.Cut(tag, "=")
+		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+			all[key] = value
+		}
+	}
+	all[labelID] = lb.ID
+	delete(all, labelName)
+	if lb.Name != "" && len(validation.IsValidLabelValue(lb.Name)) == 0 {
+		all[labelName] = lb.Name
+	}
+	return all
+}
+
+// converter makes the ports and slices of one load balancer.
+type converter struct {
+	tree  *tree
+	ports map[string]portResult // by ID of their listener
+}
+
+// portResult is the port of a listener, or why it has none.
+type portResult struct {
+	port    model.UpstreamPort
+	refused *model.UpstreamRefusal
+}
+
+func (c *converter) port(l *listener) (model.UpstreamPort, *model.UpstreamRefusal) {
+	r := c.ports[l.ID]
+	return r.port, r.refused
+}
+
+// portsOf are the ports of a load balancer's listeners. Listeners of one port number and
+// different protocols have different names: the first in the order TCP, UDP, SCTP has the plain one.
+func portsOf(t *tree) map[string]portResult {
+	ports := map[string]portResult{}
+	refuse := func(l *listener, reason model.RefusalReason, format string, args ...any) {
+		ports[l.ID] = portResult{refused: &model.UpstreamRefusal{
+			Object: "listener " + l.ID + " of load balancer " + t.loadBalancer.ID, Reason: reason, Message: fmt.Sprintf(format, args...),
+		}}
+	}
+	names, owners := map[string]bool{}, map[string]string{}
+	for _, protocol := range []string{"TCP", "UDP", "SCTP"} {
+		for i := range t.listeners {
+			l := &t.listeners[i]
+			if removed(l.ProvisioningStatus) || transport(l.Protocol) != protocol {
+				continue
+			}
+			if l.ProtocolPort < 1 || l.ProtocolPort > 65535 {
+				refuse(l, model.RefusedPort, "protocol_port is %d, which is no port", l.ProtocolPort)
+				continue
+			}
+			name := fmt.Sprintf("port-%d", l.ProtocolPort)
+			owner := name + "/" + protocol
+			if first := owners[owner]; first != "" {
+				refuse(l, model.RefusedPort, "listener %s has port %d, too", first, l.ProtocolPort)
+				continue
+			}
+			owners[owner] = l.ID
+			if names[name] {
+				name += "-" + strings.ToLower(protocol)
+			}
+			names[name] = true
+			ports[l.ID] = portResult{port: model.UpstreamPort{Name: name, Port: uint16(l.ProtocolPort), Protocol: protocol}}
+		}
+	}
+	for i := range t.listeners {
+		l := &t.listeners[i]
+		switch {
+		case removed(l.ProvisioningStatus) || transport(l.Protocol) != "":
+		case l.Protocol == "PROMETHEUS":
+			refuse(l, model.RefusedProtocol, "its protocol is PROMETHEUS: it serves metrics of the load balancer and has no members")
+		default:
+			refuse(l, model.RefusedProtocol, "its protocol is %q; known are TCP, HTTP, HTTPS, TERMINATED_HTTPS, PROXY, UDP and SCTP", l.Protocol)
+		}
+	}
+	return ports
+}
+
+// transport is the protocol under that of a listener; empty: it has no backends.
+func transport(protocol string) string {
+	switch protocol {
+	case "TCP", "HTTP", "HTTPS", "TERMINATED_HTTPS", "PROXY":
+		return "TCP"
+	case "UDP", "SCTP":
+		return protocol
+	}
+	return ""
+}
+
+// add gives a service the port of a listener, with a pool's members as its endpoints.
+func (c *converter) add(s *model.UpstreamService, l *listener, port model.UpstreamPort, p *pool) {
+	s.Ports = append(s.Ports, port)
+	if p == nil {
+		s.Refused = append(s.Refused, model.UpstreamRefusal{
+			Object: "listener " + l.ID + " of load balancer " + c.tree.loadBalancer.ID, Reason: model.RefusedAnswer,
+			Message: "its pool " + l.DefaultPoolID + " does not exist",
+		})
+		return
+	}
+	enabled := up(c.tree.loadBalancer.AdminStateUp) && up(l.AdminStateUp) && up(p.AdminStateUp)
+	type part struct {
+		port uint16
+		v6   bool
+	}
+	parts := map[part][]model.UpstreamEndpoint{}
+	taken := map[netip.AddrPort]string{}
+	for i := range c.tree.members[p.ID] {
+		m := &c.tree.members[p.ID][i]
+		if m.ProvisioningStatus == deleted {
+			continue
+		}
+		refuse := func(reason model.RefusalReason, format string, args ...any) {
+			s.Refused = append(s.Refused, model.UpstreamRefusal{
+				Object: "member " + m.ID + " of pool " + p.ID, Reason: reason, Message: fmt.Sprintf(format, args...),
+			})
+		}
+		address, err := netip.ParseAddr(m.Address)
+		switch {
+		case m.Address == "":
+			refuse(model.RefusedNoAddress, "it has no address")
+			continue
+		case err != nil || address.Zone() != "":
+			refuse(model.RefusedNoAddress, "%q is no address that other machines can use", m.Address)
+			continue
+		case m.ProtocolPort < 1 || m.ProtocolPort > 65535:
+			refuse(model.RefusedPort, "protocol_port is %d, which is no port", m.ProtocolPort)
+			continue
+		}
+		at := netip.AddrPortFrom(address.Unmap(), uint16(m.ProtocolPort))
+		if first := taken[at]; first != "" {
+			refuse(model.RefusedAnswer, "member %s has the address %s, too", first, at)
+			continue
+		}
+		endpoint, ok := m.endpoint(at.Addr(), enabled)
+		if !ok {
+			refuse(model.RefusedAnswer, "its weight is %d; it must be at least 0 and at most %d", *m.Weight, largestWeight)
+			continue
+		}
+		taken[at] = m.ID
+		key := part{at.Port(), at.Addr().Is6()}
+		parts[key] = append(parts[key], endpoint)
+	}
+	for key, endpoints := range parts {
+		slices.SortFunc(endpoints, func(a, b model.UpstreamEndpoint) int { return a.Address.Compare(b.Address) })
+		name := fmt.Sprintf("%s-%d", port.Name, key.port)
+		if key.v6 {
+			name += "-ipv6"
+		}
+		s.Slices = append(s.Slices, model.UpstreamSlice{
+			Name: name, Endpoints: endpoints,
+			Ports: []model.UpstreamPort{{Name: port.Name, Port: key.port, Protocol: port.Protocol}},
+		})
+	}
+}
+
+// endpoint of a member; false: its weight is none. A member of weight 0, and one that is
+// about to be deleted, finish their connections.
+func (m *member) endpoint(address netip.Addr, enabled bool) (model.UpstreamEndpoint, bool) {
+	e := model.UpstreamEndpoint{Address: address, Backup: m.Backup, Weight: 1}
+	if m.Weight != nil {
+		if *m.Weight < 0 || *m.Weight > largestWeight {
+			return e, false
+		}
+		e.Weight = max(1, uint32(*m.Weight))
+	}
+	switch {
+	case !enabled || !up(m.AdminStateUp) || m.OperatingStatus == failed:
+	case m.ProvisioningStatus == pendingDelete || m.OperatingStatus == draining || m.Weight != nil && *m.Weight == 0:
+		e.Serving, e.Terminating = true, true
+	default:
+		e.Ready, e.Serving = true, true
+	}
+	return e, true
+}
