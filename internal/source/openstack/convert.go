@@ -27,7 +27,7 @@ const largestWeight = 65535
 // never active has none.
 func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamService {
 	lb := &t.loadBalancer
-	if lb.gone() || lb.ProvisioningStatus == pendingCreate || lb.ProvisioningStatus == failed && !t.wasActive() {
+	if lb.gone() || lb.ProvisioningStatus == pendingCreate || lb.ProvisioningStatus == failed && !t.served && !t.wasActive() {
 		return nil
 	}
 	c := converter{tree: t}
@@ -120,7 +120,9 @@ func (t *tree) leads(listenerID, poolID string) bool {
 }
 
 // removed reports whether a part is gone, or about to be.
-func removed(provisioning string) bool { return provisioning == deleted || provisioning == pendingDelete }
+func removed(provisioning string) bool {
+	return provisioning == deleted || provisioning == pendingDelete
+}
 
 // labels are the tags, and the ID and the name of the load balancer. Tags that no label can
 // express are left out.

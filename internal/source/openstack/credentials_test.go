@@ -130,7 +130,7 @@ func TestAllowedCredentials(t *testing.T) {
 				t.Errorf("got %v\nwant %s", err, c.want)
 			}
 			if err := got.Check(c.allow); err != nil {
-				t.Errorf("allowed by %s: %v", c.allow, err)
+				t.Errorf("allowed by %+v: %v", c.allow, err)
 			}
 		})
 	}

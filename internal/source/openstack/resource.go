@@ -159,6 +159,8 @@ type tree struct {
 	pools        []pool
 	policies     []policy
 	members      map[string][]member // by ID of their pool
+	// served: an earlier form of it had services.
+	served bool
 }
 
 // torn says which part a listener or policy names without its being there; empty: none. The
@@ -175,6 +177,12 @@ func (t *tree) torn() string {
 		}
 	}
 	return ""
+}
+
+// used reports whether a listener or policy leads to a pool: others have no service.
+func (t *tree) used(poolID string) bool {
+	return slices.ContainsFunc(t.listeners, func(l listener) bool { return l.DefaultPoolID == poolID }) ||
+		slices.ContainsFunc(t.policies, func(p policy) bool { return p.RedirectPoolID == poolID })
 }
 
 func (t *tree) pool(id string) *pool {

@@ -1,0 +1,166 @@
+package openstack
+
+import (
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+)
+
+const (
+	// topRows is the number of rows that a poll reads first.
+	topRows = 20
+	// soon is the time to the next poll while a load balancer is being changed, for at most
+	// pendingPatience each: some stay like this.
+	soon            = 300 * time.Millisecond
+	pendingPatience = 10 * time.Second
+	// pollShare of the requests may be polls, where there are many views.
+	pollShare = 4
+	// eventViews bounds the views that an event has polled at once.
+	eventViews = 16
+	// pollGap is the least time between two polls, however many events come.
+	pollGap = 100 * time.Millisecond
+)
+
+// afterEvent are the times of polls after a notification. It comes before its change: an
+// amphora takes about a second.
+var afterEvent = [...]time.Duration{0, 300 * time.Millisecond, 800 * time.Millisecond, 1500 * time.Millisecond}
+
+// poller reads the load balancers that changed last.
+type poller struct {
+	*Source
+	next    int                  // view
+	pending map[string]time.Time // load balancers that are being changed, since when
+}
+
+// pollLoop polls until ctx is done, as often as configured, and after events.
+func (s *Source) pollLoop(ctx context.Context) {
+	p := &poller{Source: s, pending: map[string]time.Time{}}
+	var due []time.Time // polls after events
+	failures, views := 0, 1
+	for {
+		gap := time.NewTimer(pollGap)
+		quick, err := p.poll(ctx, views)
+		if ctx.Err() != nil {
+			return
+		}
+		interval := max(s.cfg.PollInterval/time.Duration(max(1, len(*s.views.Load()))), time.Second*pollShare/time.Duration(s.cfg.RequestsPerSecond))
+		if err != nil {
+			failures++
+			interval = max(interval, s.backoff(failures, err))
+		} else {
+			failures = 0
+			if quick {
+				interval = min(interval, soon)
+			}
+		}
+		if s.state.contact(polling, err) {
+			// Deletions were missed, and the sink must be told that it is complete again.
+			s.recovered.Store(true)
+			signal(s.sweepNow)
+		}
+		views = 1
+		regular := time.NewTimer(interval)
+		wait := time.Duration(1<<63 - 1)
+		if len(due) > 0 && err == nil {
+			wait = max(0, due[0].Sub(s.now()))
+		}
+		early := time.NewTimer(wait)
+		select {
+		case <-regular.C:
+		case <-early.C:
+			now := s.now()
+			due = slices.DeleteFunc(due, func(t time.Time) bool { return !t.After(now) })
+			views = eventViews
+		case <-s.events:
+			due = due[:0]
+			for _, d := range afterEvent[1:] {
+				due = append(due, s.now().Add(d))
+			}
+			views = eventViews
+		case <-ctx.Done():
+		}
+		regular.Stop()
+		early.Stop()
+		select {
+		case <-gap.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// poll reads the rows that changed last of some views. It reports whether one of them is
+// about to change again.
+func (p *poller) poll(ctx context.Context, views int) (quick bool, _ error) {
+	all := *p.views.Load()
+	for range min(views, len(all)) {
+		p.next = (p.next + 1) % len(all)
+		q, err := p.pollView(ctx, all[p.next])
+		if err != nil {
+			return quick, err
+		}
+		quick = quick || q
+	}
+	return quick, nil
+}
+
+func (p *poller) pollView(ctx context.Context, v view) (quick bool, _ error) {
+	query := v.scope.query(url.Values{"sort": {"updated_at:desc"}, "limit": {strconv.Itoa(topRows)}, "fields": loadBalancerFields})
+	seen := map[string]bool{}
+	for marker := ""; ; {
+		seq := p.state.next()
+		rows, next, err := page[loadBalancer](ctx, p.client, v.scope.token, "loadbalancers", "loadbalancers", query, marker)
+		if err != nil {
+			if marker != "" && !isForbidden(err) {
+				return quick, nil // the load balancer of the marker is gone; the sweep reads the rest
+			}
+			return quick, err
+		}
+		allNew := true
+		for i := range rows {
+			row := &rows[i]
+			if seen[row.ID] {
+				allNew = false
+				continue
+			}
+			seen[row.ID] = true
+			isNew := p.state.want(row)
+			allNew = allNew && isNew
+			if !p.selected(row.project()) {
+				continue
+			}
+			quick = p.waits(row) || quick
+			if isNew {
+				p.queue.put(&job{id: row.ID, scope: v.scope, row: row, seq: seq})
+			}
+		}
+		if !allNew || next == "" || len(rows) == 0 {
+			return quick, nil
+		}
+		marker = next
+	}
+}
+
+// waits reports whether a load balancer is being changed, and has been for a short time only.
+func (p *poller) waits(row *loadBalancer) bool {
+	if !row.pending() {
+		delete(p.pending, row.ID)
+		return false
+	}
+	since, ok := p.pending[row.ID]
+	if !ok {
+		since = p.now()
+		p.pending[row.ID] = since
+	}
+	return p.now().Sub(since) < pendingPatience
+}
+
+// signal puts a value into a channel of one element, unless there is one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,295 @@
+package openstack
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"fairlead.dev/internal/source/cloud"
+)
+
+const (
+	// pageSize is asked for; an API may give less.
+	pageSize = 1000
+	// maxPages bounds a list, besides the check that every page has entries that are new.
+	maxPages = 10000
+	// messageBytes bounds the part of an API's error message that is passed on.
+	messageBytes = 300
+)
+
+// errNotFound is wrapped by the error of an answer with status 404.
+var errNotFound = errors.New("not found")
+
+// client sends the requests.
+type client struct {
+	http     *http.Client
+	sessions *sessions
+	identity string // base URL, with version
+	// background limits requests that nobody waits for, so that others find a turn.
+	background *rate.Limiter
+	now        func() time.Time
+}
+
+// scope says by whose token, and in which of its projects, a list is read.
+type scope struct {
+	token   string // project of the token; empty: that of the credentials
+	project string // only this project; empty: all that the token may list
+}
+
+type backgroundKey struct{}
+
+// inBackground makes requests leave turns to others.
+func inBackground(ctx context.Context) context.Context {
+	return context.WithValue(ctx, backgroundKey{}, true)
+}
+
+// get reads one object of the lists of load balancers.
+func (c *client) get(ctx context.Context, token, path string, query url.Values, into any) error {
+	return c.do(ctx, token, func(s *session) string { return s.balancers + path }, query, into)
+}
+
+// do sends a request. If the token is refused, it signs in again, once.
+func (c *client) do(ctx context.Context, token string, address func(*session) string, query url.Values, into any) error {
+	if ctx.Value(backgroundKey{}) != nil {
+		if err := c.background.Wait(ctx); err != nil {
+			return err
+		}
+	}
+	s, err := c.sessions.get(ctx, token, nil)
+	if err != nil {
+		return err
+	}
+	refused, err := c.send(ctx, s, address(s), query, into)
+	if !refused {
+		return err
+	}
+	if s, err = c.sessions.get(ctx, token, s); err != nil {
+		return err
+	}
+	_, err = c.send(ctx, s, address(s), query, into)
+	return err
+}
+
+// send reports whether the token was refused (401), besides the error.
+func (c *client) send(ctx context.Context, s *session, address string, query url.Values, into any) (refused bool, _ error) {
+	if len(query) > 0 {
+		address += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return false, cloud.BadAnswer("%w", err)
+	}
+	req.Header.Set("X-Auth-Token", s.token)
+	req.Header.Set("Accept", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var e *cloud.Error
+		if errors.As(err, &e) || ctx.Err() == nil {
+			return false, cloud.Classify(err, 0)
+		}
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
+		e := answerError(resp.StatusCode, resp.Header, body, c.now())
+		e.Err = fmt.Errorf("GET %s: %w", req.URL.Path, e.Err)
+		return resp.StatusCode == http.StatusUnauthorized, e
+	}
+	decoder := json.NewDecoder(resp.Body)
+	err = decoder.Decode(into)
+	if err == nil {
+		_, err = decoder.Token() // io.EOF, if the answer ends here
+		if err == nil {
+			err = errors.New("there is more after the JSON")
+		} else if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+	}
+	if ctx.Err() != nil {
+		return false, err
+	}
+	var e *cloud.Error
+	if errors.As(err, &e) {
+		return false, cloud.Classify(fmt.Errorf("GET %s: %w", req.URL.Path, err), 0)
+	}
+	return false, cloud.BadAnswer("GET %s: the answer is not the JSON that was expected: %w", req.URL.Path, err)
+}
+
+// answerError is the error of an answer with a status that means one.
+func answerError(status int, header http.Header, body []byte, now time.Time) *cloud.Error {
+	text := strconv.Itoa(status) + " " + http.StatusText(status)
+	if message := messageOf(body); message != "" {
+		text += ": " + message
+	}
+	err := errors.New(text)
+	if status == http.StatusNotFound {
+		err = fmt.Errorf("%w: %s", errNotFound, text)
+	}
+	e := cloud.Classify(err, status)
+	e.RetryAfter = cloud.RetryAfter(header, now)
+	return e
+}
+
+// messageOf is the message in an error's JSON: keystone has {"error": {"message"}}, octavia
+// {"faultstring"}, neutron {"NeutronError": {"message"}}. Other bodies may be pages of proxies.
+func messageOf(body []byte) string {
+	var known struct {
+		Error        struct{ Message string }
+		FaultString  string `json:"faultstring"`
+		NeutronError struct{ Message string }
+	}
+	if json.Unmarshal(body, &known) != nil {
+		return ""
+	}
+	message := known.Error.Message + known.FaultString + known.NeutronError.Message
+	message = strings.Join(strings.Fields(strings.ToValidUTF8(message, "")), " ")
+	if len(message) > messageBytes {
+		message = strings.ToValidUTF8(message[:messageBytes], "") + "..."
+	}
+	return message
+}
+
+// page reads one page of a list, after the entry with the ID marker. next is the marker of
+// the next page; empty: this is the last.
+//
+// Of the links to other pages only the marker is used: they may name another host, and those
+// of Octavia lack the filters.
+func page[T identified](ctx context.Context, c *client, token, path, key string, query url.Values, marker string) (entries []T, next string, _ error) {
+	query = cloneQuery(query)
+	if marker != "" {
+		query.Set("marker", marker)
+	}
+	var answer map[string]json.RawMessage
+	if err := c.get(ctx, token, path, query, &answer); err != nil {
+		return nil, "", err
+	}
+	return readPage[T](answer, path, key)
+}
+
+func readPage[T identified](answer map[string]json.RawMessage, path, key string) (entries []T, next string, _ error) {
+	bad := func(format string, args ...any) error {
+		return cloud.BadAnswer("GET %s: %w", path, fmt.Errorf(format, args...))
+	}
+	raw := answer[key]
+	if raw == nil || bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
+		return nil, "", bad("the answer has no %s", key)
+	}
+	if err := json.Unmarshal(raw, &entries); err != nil {
+		return nil, "", bad("%s: %w", key, err)
+	}
+	for i := range entries {
+		if idOf(&entries[i]) == "" {
+			return nil, "", bad("entry %d of %s has no id", i, key)
+		}
+	}
+	var links []struct{ Rel, Href string }
+	if raw := answer[key+"_links"]; raw != nil {
+		if err := json.Unmarshal(raw, &links); err != nil {
+			return nil, "", bad("%s_links: %w", key, err)
+		}
+	}
+	for _, link := range links {
+		if link.Rel != "next" {
+			continue
+		}
+		u, err := url.Parse(link.Href)
+		if err != nil || u.Query().Get("marker") == "" {
+			return nil, "", bad("the link to the next page has no marker")
+		}
+		next = u.Query().Get("marker")
+	}
+	return entries, next, nil
+}
+
+// list reads all pages of a list. An entry that is there twice counts once. A list whose next
+// page has nothing new is an error, since it may go on like this for ever.
+func list[T identified](ctx context.Context, c *client, token, path, key string, query url.Values) ([]T, error) {
+	query = cloneQuery(query)
+	query.Set("limit", strconv.Itoa(pageSize))
+	var all []T
+	seen := map[string]bool{}
+	for marker, pages := "", 0; ; pages++ {
+		entries, next, err := page[T](ctx, c, token, path, key, query, marker)
+		if err != nil {
+			return nil, err
+		}
+		fresh := false
+		for i := range entries {
+			if id := idOf(&entries[i]); !seen[id] {
+				seen[id], fresh = true, true
+				all = append(all, entries[i])
+			}
+		}
+		switch {
+		case next == "" || len(entries) == 0:
+			return all, nil
+		case !fresh || pages == maxPages:
+			return nil, cloud.BadAnswer("GET %s: page %d has nothing new, and a link to one more", path, pages+1)
+		}
+		marker = next
+	}
+}
+
+func cloneQuery(query url.Values) url.Values {
+	clone := url.Values{}
+	for k, v := range query {
+		clone[k] = v
+	}
+	return clone
+}
+
+// projects of the identity service that the token may list: all of them, or those of the user.
+func (c *client) projects(ctx context.Context, token, path string) ([]project, error) {
+	query := url.Values{}
+	var all []project
+	seen := map[string]bool{}
+	for pages := 0; ; pages++ {
+		var answer struct {
+			Projects []project
+			Links    struct{ Next string }
+		}
+		if err := c.do(ctx, token, func(*session) string { return c.identity + path }, query, &answer); err != nil {
+			return nil, err
+		}
+		if answer.Projects == nil {
+			return nil, cloud.BadAnswer("GET %s: the answer has no projects", path)
+		}
+		fresh := false
+		for _, p := range answer.Projects {
+			if !seen[p.ID] {
+				seen[p.ID], fresh = true, true
+				all = append(all, p)
+			}
+		}
+		if answer.Links.Next == "" || len(answer.Projects) == 0 {
+			return all, nil
+		}
+		next, err := url.Parse(answer.Links.Next)
+		if err != nil || next.Query().Get("marker") == "" || !fresh || pages == maxPages {
+			return nil, cloud.BadAnswer("GET %s: page %d has nothing new, or a link to one more without a marker", path, pages+1)
+		}
+		query = url.Values{"marker": next.Query()["marker"], "limit": next.Query()["limit"]}
+	}
+}
+
+// query adds the scope to the query of a list.
+func (s scope) query(more url.Values) url.Values {
+	query := cloneQuery(more)
+	if s.project != "" {
+		query.Set("project_id", s.project)
+	}
+	return query
+}
+
+func isNotFound(err error) bool { return errors.Is(err, errNotFound) }
