@@ -31,8 +31,8 @@ type state struct {
 	sink cloud.Sink
 	now  func() time.Time
 
-	mu       sync.Mutex
-	seq      uint64
+	mu  sync.Mutex
+	seq uint64
 	// projects are names by ID; empty: it cannot be read.
 	projects map[string]string
 	// wanted are the newest entries of lists, by ID: they were read, or a job for them is
