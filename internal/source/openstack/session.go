@@ -101,7 +101,7 @@ func (s *sessions) get(ctx context.Context, project string, stale *session) (*se
 
 // signIn asks the identity service for a token and reads the catalog that comes with it.
 func (s *sessions) signIn(ctx context.Context, project string) (*session, error) {
-	ctx, recorded := cloud.Record(ctx)
+	ctx, record := cloud.WithRecord(ctx)
 	c := &s.credentials
 	options := tokens.AuthOptions{
 		IdentityEndpoint: c.AuthURL,
@@ -142,7 +142,7 @@ func (s *sessions) signIn(ctx context.Context, project string) (*session, error)
 	provider.UseTokenLock()
 	result := tokens.Create(ctx, &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: c.AuthURL}, &options)
 	failed := func(err error) error {
-		if e := recorded(); e != nil { // what the transport says
+		if e := record.Err(); e != nil { // what the transport says
 			return &cloud.Error{Reason: e.Reason, RetryAfter: e.RetryAfter, Err: fmt.Errorf("sign in at %s: %w", c.AuthURL, e.Err)}
 		}
 		var status gophercloud.ErrUnexpectedResponseCode
