@@ -62,6 +62,9 @@ func (l *loop) set(c snapshot.Change) snapshot.Key {
 	} else if _, err := l.snapshot.Set(c.Object); err != nil {
 		l.plane.config.Log.Error("a bug: the source knows more kinds than the snapshot", "error", err)
 	}
+	if c.Key.Kind == snapshot.KindUpstream {
+		l.plane.upstreams.changed.note(c.Key.Name.Name) // what it should show may have been said before it came
+	}
 	if c.Key.Kind == snapshot.KindMachine {
 		m, _ := c.Object.(*v1alpha1.Machine)
 		l.plane.machines.set(c.Key.Name.Name, m)
