@@ -286,6 +286,7 @@ func (s *state) hear(events []event) {
 		switch e.what {
 		case replaced:
 			s.mirror.Replace(e.upstream, e.services, now)
+			s.tellOf(e.upstream)
 		case put:
 			s.mirror.Put(e.upstream, now, e.services...)
 		case removed:

@@ -23,6 +23,7 @@ type runner struct {
 // startQueue bounds how many upstreams begin to be read at once: their first lists are the largest.
 type startQueue struct {
 	waiting []string
+	begun   int // since the last tick
 	last    uint64
 }
 
@@ -94,32 +95,26 @@ func (s *state) follow(name string) {
 		return
 	}
 	s.stop(name)
-	if !slices.Contains(s.starts.waiting, name) {
+	if s.starts.begun == startsPerTick {
 		s.starts.waiting = append(s.starts.waiting, name)
+		s.tellOf(name)
+		return
 	}
-	if len(s.starts.waiting) <= startsPerTick {
-		s.begin(name, o, print)
-	}
+	s.starts.begun++
+	s.begin(name, o, print)
 }
 
 // beginDue begins sources that wait for their turn.
 func (s *state) beginDue() {
 	waiting := s.starts.waiting
-	s.starts.waiting = nil
-	for i, name := range waiting {
-		if i >= startsPerTick {
-			s.starts.waiting = append(s.starts.waiting, waiting[i:]...)
-			return
-		}
-		if s.runners[name] == nil {
-			s.follow(name)
-		}
+	s.starts.waiting, s.starts.begun = nil, 0
+	for _, name := range waiting {
+		s.follow(name)
 	}
 }
 
 // begin makes and runs a source.
 func (s *state) begin(name string, o Origin, print [sha256.Size]byte) {
-	s.starts.waiting = slices.DeleteFunc(s.starts.waiting, func(n string) bool { return n == name })
 	s.starts.last++
 	run, stop := context.WithCancel(s.run)
 	r := &runner{id: s.starts.last, fingerprint: print, stop: stop}

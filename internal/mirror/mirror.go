@@ -26,7 +26,7 @@ type Mirror struct {
 	owners  map[snapshot.Name]owner // of the names of Services
 	wanted  map[snapshot.Key]snapshot.Object
 	shown   map[snapshot.Key]snapshot.Object // that are in effect
-	offered map[snapshot.Key]bool            // that were to be written, and are not known to be stored
+	offered map[snapshot.Key]snapshot.Object // the last writes that are not known to be stored; nil: to be deleted
 	dirty   map[snapshot.Key]bool
 	known   bool                   // every object and every Upstream of the API was given
 	used    map[snapshot.Name]bool // Services of deleted Upstreams that something routes to; nil: not known
@@ -50,7 +50,7 @@ func New() *Mirror {
 	return &Mirror{
 		upstreams: map[string]*upstream{}, services: map[snapshot.Name]*corev1.Service{}, slices: map[snapshot.Name]*discoveryv1.EndpointSlice{},
 		namespaces: map[string]bool{}, owners: map[snapshot.Name]owner{}, wanted: map[snapshot.Key]snapshot.Object{},
-		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]bool{}, dirty: map[snapshot.Key]bool{},
+		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]snapshot.Object{}, dirty: map[snapshot.Key]bool{},
 	}
 }
 
@@ -255,21 +255,26 @@ func (m *Mirror) Take() (changes []snapshot.Change, writes []Write) {
 			m.shown[k] = object
 		}
 		wanted := m.wanted[k]
+		last, offered := m.offered[k]
 		switch {
 		case wanted != nil && object != stored: // merged, or not stored yet
 			writes = append(writes, Write{Wanted: wanted})
-			m.offered[k] = true
+			m.offered[k] = wanted
 			if stored != nil && stored.GetLabels()[v1alpha1.LabelUpstream] == "" {
 				writes = append(writes, withoutEndpoints(k.Name)...)
 			}
-		case hidden, wanted == nil && stored == nil && m.offered[k]:
+		case hidden:
 			writes = append(writes, Write{Wanted: named(k), Absent: true})
-			if delete(m.offered, k); hidden {
-				m.offered[k] = true
-			}
-		case m.offered[k] && wanted != nil:
+			m.offered[k] = nil
+		case !offered:
+		case wanted == nil && stored == nil && last != nil: // it may still be created
+			writes = append(writes, Write{Wanted: named(k), Absent: true})
+			m.offered[k] = nil
+		case wanted != nil && last != wanted: // another form may still be written
+			writes = append(writes, Write{Wanted: wanted})
+			m.offered[k] = wanted
+		default:
 			delete(m.offered, k)
-			writes = append(writes, Write{Wanted: wanted}) // nothing else is to be written any more
 		}
 	}
 	return changes, writes
