@@ -5,7 +5,7 @@
 // It is pure: it asks no API, reads no clock and starts nothing. One goroutine owns a Mirror.
 //
 // Files in reading order: mirror.go (inputs and results), upstream.go (what one upstream has), loss.go (lists that are
-// suddenly shorter, upstreams that are away and come back), place.go (a service becomes objects), name.go (namespaces and
+// suddenly shorter, upstreams that are away), pace.go (upstreams that come back), place.go (a service becomes objects), name.go (namespaces and
 // names), object.go (the objects), stored.go (objects become services again, after a start), gimbal.go (Gimbal's names and
 // labels), status.go.
 //

@@ -33,6 +33,14 @@ func gimbalBackend(labels map[string]string) string {
 	return labels[gimbalOldPrefix+"backend"]
 }
 
+// gimbalService is the service of the backend that Gimbal's labels name; empty: none.
+func gimbalService(labels map[string]string) string {
+	if s := labels[gimbalPrefix+"service"]; s != "" {
+		return s
+	}
+	return labels[gimbalOldPrefix+"service"]
+}
+
 // gimbalName joins backend and service as Gimbal does: parts that are too long end with six digits of their hash, the last part
 // first (Gimbal 0.5, pkg/translator).
 func gimbalName(parts ...string) string {
@@ -51,7 +59,7 @@ func gimbalName(parts ...string) string {
 func gimbalLabels(backend string, s *model.UpstreamService) map[string]string {
 	labels := map[string]string{
 		gimbalPrefix + "backend": gimbalName(backend),
-		gimbalPrefix + "service": gimbalName(s.Key.Name),
+		gimbalPrefix + "service": gimbalName(strings.ToLower(s.Key.Name)),
 	}
 	if id := s.Labels[v1alpha1.LabelLoadBalancerID]; id != "" {
 		labels[gimbalPrefix+"load-balancer-id"] = id
@@ -78,9 +86,9 @@ func gimbalLabelValue(name string) string {
 }
 
 // withoutEndpoints deletes the Endpoints of a Service that is taken over from Gimbal: Kubernetes makes EndpointSlices of them.
-func withoutEndpoints(n snapshot.Name) []Write {
+func withoutEndpoints(n snapshot.Name) Write {
 	//nolint:staticcheck // Endpoints are deprecated; Gimbal has written nothing else
-	return []Write{{Wanted: &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}}, Absent: true}}
+	return Write{Wanted: &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}}, Absent: true}
 }
 
 // mirrorsGimbal says whether a stored EndpointSlice was made by Kubernetes of the Endpoints that Gimbal wrote for a
@@ -90,6 +98,8 @@ func (m *Mirror) mirrorsGimbal(o snapshot.Object) bool {
 	if labels[discoveryv1.LabelManagedBy] != mirroringManager {
 		return false
 	}
-	_, ours := m.owners[snapshot.Name{Namespace: o.GetNamespace(), Name: labels[discoveryv1.LabelServiceName]}]
-	return ours
+	n := snapshot.Name{Namespace: o.GetNamespace(), Name: labels[discoveryv1.LabelServiceName]}
+	by, ours := m.owners[n]
+	service := m.services[n]
+	return ours && service != nil && gimbalBackend(service.Labels) == by.upstream
 }

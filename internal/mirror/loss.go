@@ -2,7 +2,7 @@ package mirror
 
 import (
 	"cmp"
-	"net/netip"
+	"maps"
 	"slices"
 	"time"
 
@@ -15,8 +15,6 @@ const (
 	defaultReturnTime = 10 * time.Second
 	// awayAfter is how long an upstream must have been away for its return to be gradual.
 	awayAfter = 30 * time.Second
-	// paceStep is the time between two steps of a return.
-	paceStep = 250 * time.Millisecond
 )
 
 // contact is when an upstream answered.
@@ -41,14 +39,17 @@ func (m *Mirror) Contact(name string, err error, now time.Time) {
 		return
 	}
 	if !c.failing.IsZero() && now.Sub(c.failing) >= awayAfter && u.synced {
-		u.pace.until = now.Add(u.returnTime())
+		u.pace.begin(now, u.returnTime())
 	}
 	expired := c.expired
 	*c = contact{last: now}
 	if expired {
+		m.markOf(u.name)
 		for _, k := range sortedKeys(u.services) {
 			if e := u.services[k]; e.full != nil {
-				m.apply(u, k, e.full)
+				full := e.full
+				e.full = nil
+				m.place(u, e, full)
 			}
 		}
 		m.retryLimited(u)
@@ -81,37 +82,45 @@ func (u *upstream) beyond(lost, of int) bool { return lost*100 > u.threshold()*o
 
 // isLoss says whether a list lacks more of the services, or of the endpoints, than the threshold allows.
 func (u *upstream) isLoss(listed map[model.UpstreamKey]*model.UpstreamService) bool {
-	gone, lost, all := 0, 0, 0
+	gone, services, lost, endpoints := 0, 0, 0, 0
 	for k, e := range u.services {
+		last, deferred := u.pace.next[k]
+		if !deferred {
+			last = e.last()
+		}
 		next := listed[k]
-		n := endpointsOf(e)
-		all += n
+		if last == nil || next == nil && !u.selects(e) {
+			continue // that it goes is known, or wanted
+		}
+		services++
+		n := last.Endpoints()
+		endpoints += n
 		if next == nil {
 			gone++
 			lost += n
 			continue
 		}
-		lost += lostOf(e, next)
+		lost += max(0, n-next.Endpoints())
 	}
-	return u.beyond(gone, len(u.services)) || u.beyond(lost, all)
+	return u.beyond(gone, services) || u.beyond(lost, endpoints)
 }
 
 // losesMuch says whether a service loses more of its endpoints than the threshold allows.
 func (u *upstream) losesMuch(e *service, next *model.UpstreamService) bool {
-	return u.beyond(lostOf(e, next), endpointsOf(e))
-}
-
-// endpointsOf is the number of endpoints that a service had before the upstream was away.
-func endpointsOf(e *service) int {
-	if e.full != nil {
-		return e.full.Endpoints()
+	last := e.last()
+	if deferred := u.pace.next[e.key]; deferred != nil {
+		last = deferred
 	}
-	return e.from.Endpoints()
+	// Endpoints that others take the place of are not lost.
+	return u.beyond(max(0, last.Endpoints()-next.Endpoints()), last.Endpoints())
 }
 
-// lostOf is how many endpoints a service has fewer. Endpoints that others take the place of are not lost.
-func lostOf(e *service, next *model.UpstreamService) int {
-	return max(0, endpointsOf(e)-next.Endpoints())
+// last is what was in effect of a service before its endpoints expired.
+func (e *service) last() *model.UpstreamService {
+	if e.full != nil {
+		return e.full
+	}
+	return e.from
 }
 
 // hold keeps a service as it is, and remembers what the upstream has listed.
@@ -142,8 +151,8 @@ func (m *Mirror) Advance(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, u := range m.upstreams {
-		soonest(m.advance(u, now))
+	for _, name := range slices.Sorted(maps.Keys(m.upstreams)) {
+		soonest(m.advance(m.upstreams[name], now))
 	}
 	return next
 }
@@ -172,8 +181,11 @@ func (m *Mirror) advance(u *upstream, now time.Time) (next time.Time) {
 			m.apply(u, k, e.held.next)
 		}
 	}
-	if c := &u.contact; u.synced && !c.failing.IsZero() && !c.expired && over(c.failing) {
-		c.expired = true
+	if c := &u.contact; m.known && !c.failing.IsZero() && !c.expired && over(c.failing) {
+		if c.expired = true; !u.synced {
+			m.restore(u, nil)
+			m.markOf(u.name)
+		}
 		for _, k := range sortedKeys(u.services) {
 			m.expire(u, u.services[k])
 		}
@@ -190,7 +202,7 @@ func (m *Mirror) advance(u *upstream, now time.Time) (next time.Time) {
 
 // expire takes the endpoints of a service out of effect. The Service stays.
 func (m *Mirror) expire(u *upstream, e *service) {
-	full := e.from
+	full := e.last()
 	bare := *full
 	bare.Slices = nil
 	e.held = nil
@@ -198,60 +210,6 @@ func (m *Mirror) expire(u *upstream, e *service) {
 	delete(u.pace.next, e.key)
 	m.place(u, e, &bare)
 	e.full = full
-}
-
-// pace spreads the changes of an upstream that returns.
-type pace struct {
-	until time.Time // of the return
-	step  time.Time // when changes came into effect last
-	next  map[model.UpstreamKey]*model.UpstreamService
-}
-
-// defers notes a change for later, if an upstream returns and the change takes something away.
-func (p *pace) defers(k model.UpstreamKey, e *service, next *model.UpstreamService, now time.Time) bool {
-	if !now.Before(p.until) || next != nil && !takesAway(e.from, next) {
-		return false
-	}
-	if p.next == nil {
-		p.next = map[model.UpstreamKey]*model.UpstreamService{}
-	}
-	if len(p.next) == 0 {
-		p.step = now
-	}
-	p.next[k] = next
-	return true
-}
-
-// due are the changes whose turn has come: an equal part in each step until the return ends.
-func (p *pace) due(now time.Time) []model.UpstreamKey {
-	if len(p.next) == 0 {
-		return nil
-	}
-	keys := sortedKeys(p.next)
-	if !now.Before(p.until) {
-		return keys
-	}
-	passed, left := int(now.Sub(p.step)/paceStep), int(p.until.Sub(p.step)/paceStep)+1
-	if passed <= 0 {
-		return nil
-	}
-	p.step = p.step.Add(time.Duration(passed) * paceStep)
-	return keys[:min(len(keys), (len(keys)*passed+left-1)/left)]
-}
-
-// takesAway says whether an endpoint that takes new work does not in the next form.
-func takesAway(before, next *model.UpstreamService) bool {
-	ready := map[netip.Addr]bool{}
-	for _, s := range next.Slices {
-		for _, e := range s.Endpoints {
-			if e.Ready {
-				ready[e.Address] = true
-			}
-		}
-	}
-	return slices.ContainsFunc(before.Slices, func(s model.UpstreamSlice) bool {
-		return slices.ContainsFunc(s.Endpoints, func(e model.UpstreamEndpoint) bool { return e.Ready && !ready[e.Address] })
-	})
 }
 
 func compareKeys(a, b model.UpstreamKey) int {

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -23,13 +24,22 @@ type Mirror struct {
 	slices     map[snapshot.Name]*discoveryv1.EndpointSlice
 	namespaces map[string]bool // that exist; false: it is being deleted
 
+	// labelled are the stored objects with the label of an upstream, or of a backend of Gimbal.
+	labelled map[backend]map[snapshot.Key]bool
+
 	owners  map[snapshot.Name]owner // of the names of Services
 	wanted  map[snapshot.Key]snapshot.Object
 	shown   map[snapshot.Key]snapshot.Object // that are in effect
-	offered map[snapshot.Key]snapshot.Object // the last writes that are not known to be stored; nil: to be deleted
+	offered map[snapshot.Key]Write           // that were to be written, and are not known to be stored
 	dirty   map[snapshot.Key]bool
 	known   bool                   // every object and every Upstream of the API was given
-	used    map[snapshot.Name]bool // Services of deleted Upstreams that something routes to; nil: not known
+	used    map[snapshot.Name]bool // Services of deleted Upstreams, and whether something routes to them
+}
+
+// backend is what a label names.
+type backend struct {
+	name   string
+	gimbal bool
 }
 
 // owner is a service of an upstream.
@@ -50,7 +60,8 @@ func New() *Mirror {
 	return &Mirror{
 		upstreams: map[string]*upstream{}, services: map[snapshot.Name]*corev1.Service{}, slices: map[snapshot.Name]*discoveryv1.EndpointSlice{},
 		namespaces: map[string]bool{}, owners: map[snapshot.Name]owner{}, wanted: map[snapshot.Key]snapshot.Object{},
-		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]snapshot.Object{}, dirty: map[snapshot.Key]bool{},
+		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]Write{}, dirty: map[snapshot.Key]bool{},
+		labelled: map[backend]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
 	}
 }
 
@@ -63,6 +74,9 @@ func Mirrored(k snapshot.Kind) bool {
 // Stored notes a change in the API, of a kind that is Mirrored.
 func (m *Mirror) Stored(c snapshot.Change) {
 	n := c.Key.Name
+	if before := m.storedObject(c.Key); before != nil {
+		delete(m.labelled[backendOf(before)], c.Key)
+	}
 	switch c.Key.Kind {
 	case snapshot.KindService:
 		before := m.services[n]
@@ -92,6 +106,24 @@ func (m *Mirror) Stored(c snapshot.Change) {
 			m.reconsider(func(e *service) bool { return e.namespace == n.Name })
 		}
 	}
+	if after := m.storedObject(c.Key); after != nil && backendOf(after) != (backend{}) {
+		by := backendOf(after)
+		if m.labelled[by] == nil {
+			m.labelled[by] = map[snapshot.Key]bool{}
+		}
+		m.labelled[by][c.Key] = true
+	}
+}
+
+// backendOf is what the labels of an object name; zero: nothing.
+func backendOf(o snapshot.Object) backend {
+	if name := o.GetLabels()[v1alpha1.LabelUpstream]; name != "" {
+		return backend{name: name}
+	}
+	if name := gimbalBackend(o.GetLabels()); name != "" {
+		return backend{name, true}
+	}
+	return backend{}
 }
 
 // reconsiderName places those services again whose name came to be another's, or free.
@@ -108,11 +140,20 @@ func (m *Mirror) reconsiderName(n snapshot.Name, before *corev1.Service) {
 func (m *Mirror) reconsider(which func(*service) bool) {
 	for _, name := range slices.Sorted(maps.Keys(m.upstreams)) {
 		u := m.upstreams[name]
-		for _, k := range sortedKeys(u.services) {
-			if e := u.services[k]; which(e) {
-				m.place(u, e, e.from)
+		var keys []model.UpstreamKey
+		for k, e := range u.services {
+			if which(e) {
+				keys = append(keys, k)
 			}
 		}
+		if len(keys) == 0 {
+			continue
+		}
+		slices.SortFunc(keys, compareKeys)
+		for _, k := range keys {
+			m.place(u, u.services[k], u.services[k].from)
+		}
+		m.retryLimited(u)
 	}
 }
 
@@ -124,7 +165,9 @@ func (m *Mirror) SetUpstream(name string, o *v1alpha1.Upstream, now time.Time) {
 		m.markOf(name)
 		m.release(u)
 		delete(m.upstreams, name)
-		m.used = nil
+		for k := range m.labelled[backend{name: name}] {
+			delete(m.used, m.serviceOf(k))
+		}
 	case o == nil:
 	case u == nil:
 		m.upstreams[name] = newUpstream(name, o)
@@ -142,6 +185,13 @@ func (m *Mirror) change(u *upstream, o *v1alpha1.Upstream, now time.Time) {
 		u.lenient = true // operators select fewer: the next list is no loss
 	}
 	if !reflect.DeepEqual(before.Spec, o.Spec) {
+		if before.Spec.Naming != o.Spec.Naming {
+			m.markOf(u.name)
+			m.release(u)
+		}
+		for _, e := range u.services {
+			u.uncount(e) // so that limits are for the first ones again
+		}
 		for _, k := range sortedKeys(u.services) {
 			m.place(u, u.services[k], u.services[k].from)
 		}
@@ -152,14 +202,16 @@ func (m *Mirror) change(u *upstream, o *v1alpha1.Upstream, now time.Time) {
 
 // markOf has all stored objects of an upstream looked at again.
 func (m *Mirror) markOf(name string) {
-	for n, o := range m.services {
-		if m.ownerOf(o) == name {
-			m.dirty[snapshot.Key{Kind: snapshot.KindService, Name: n}] = true
+	for _, gimbal := range []bool{false, true} {
+		for k := range m.labelled[backend{name, gimbal}] {
+			m.dirty[k] = true
 		}
 	}
-	for n, o := range m.slices {
-		if m.ownerOf(o) == name {
-			m.dirty[snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n}] = true
+	if u := m.upstreams[name]; u != nil && u.object.Spec.Naming == v1alpha1.NamingGimbal {
+		for n, o := range m.slices {
+			if o.Labels[discoveryv1.LabelManagedBy] == mirroringManager {
+				m.dirty[snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n}] = true
+			}
 		}
 	}
 }
@@ -212,31 +264,59 @@ func (m *Mirror) Orphans() []snapshot.Name {
 	if !m.known {
 		return nil
 	}
-	for n, o := range m.services {
-		if name := m.ownerOf(o); name != "" && m.upstreams[name] == nil {
-			names = append(names, n)
+	for k := range m.orphaned() {
+		if k.Kind == snapshot.KindService {
+			names = append(names, k.Name)
 		}
 	}
 	slices.SortFunc(names, compareNames)
 	return names
 }
 
-// Use says which of the Orphans something routes to. The others are deleted.
-func (m *Mirror) Use(used map[snapshot.Name]bool) {
-	if m.used != nil && maps.Equal(used, m.used) {
-		return
-	}
-	if m.used = used; used == nil {
-		m.used = map[snapshot.Name]bool{}
-	}
-	for _, n := range m.Orphans() {
-		m.dirty[snapshot.Key{Kind: snapshot.KindService, Name: n}] = true
-	}
-	for n, o := range m.slices {
-		if name := m.ownerOf(o); name != "" && m.upstreams[name] == nil {
-			m.dirty[snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n}] = true
+// orphaned are the stored objects whose Upstream does not exist.
+func (m *Mirror) orphaned() iter.Seq[snapshot.Key] {
+	return func(yield func(snapshot.Key) bool) {
+		for by, keys := range m.labelled {
+			if by.gimbal || m.upstreams[by.name] != nil {
+				continue
+			}
+			for k := range keys {
+				if !yield(k) {
+					return
+				}
+			}
 		}
 	}
+}
+
+// Use says which of the present Orphans something routes to. The others are deleted.
+func (m *Mirror) Use(used map[snapshot.Name]bool) {
+	if !m.known {
+		return
+	}
+	judged := map[snapshot.Name]bool{}
+	for k := range m.orphaned() {
+		n := m.serviceOf(k)
+		if before, is := m.used[n]; !is || before != used[n] {
+			m.dirty[k] = true
+		}
+		judged[n] = used[n]
+	}
+	m.used = judged
+}
+
+// serviceOf is the name of the Service that a stored object belongs to.
+func (m *Mirror) serviceOf(k snapshot.Key) snapshot.Name {
+	if k.Kind == snapshot.KindEndpointSlice {
+		return snapshot.Name{Namespace: k.Name.Namespace, Name: m.slices[k.Name].Labels[discoveryv1.LabelServiceName]}
+	}
+	return k.Name
+}
+
+// isUnused says whether nothing routes to a Service whose Upstream does not exist.
+func (m *Mirror) isUnused(n snapshot.Name) bool {
+	used, judged := m.used[n]
+	return judged && !used
 }
 
 // Take returns what came into effect since the last call, and what to write. The writes of one call replace those of
@@ -254,33 +334,47 @@ func (m *Mirror) Take() (changes []snapshot.Change, writes []Write) {
 		} else {
 			m.shown[k] = object
 		}
-		wanted := m.wanted[k]
-		last, offered := m.offered[k]
-		switch {
-		case wanted != nil && object != stored: // merged, or not stored yet
-			writes = append(writes, Write{Wanted: wanted})
-			m.offered[k] = wanted
-			if stored != nil && stored.GetLabels()[v1alpha1.LabelUpstream] == "" {
-				writes = append(writes, withoutEndpoints(k.Name)...)
-			}
-		case hidden:
-			writes = append(writes, Write{Wanted: named(k), Absent: true})
-			m.offered[k] = nil
-		case !offered:
-		case wanted == nil && stored == nil && last != nil: // it may still be created
-			writes = append(writes, Write{Wanted: named(k), Absent: true})
-			m.offered[k] = nil
-		case wanted != nil && last != wanted: // another form may still be written
-			writes = append(writes, Write{Wanted: wanted})
-			m.offered[k] = wanted
-		default:
-			delete(m.offered, k)
-		}
+		writes = append(writes, m.write(k, stored, object, hidden)...)
 	}
 	return changes, writes
 }
 
-// effect is the stored object of a key (nil: none), and the one that is in effect. Hidden objects are stored, and are to go.
+// write is what to write of a key.
+func (m *Mirror) write(k snapshot.Key, stored, object snapshot.Object, hidden bool) (writes []Write) {
+	wanted, last := m.wanted[k], m.offered[k]
+	offer := func(w Write) {
+		writes = append(writes, w)
+		m.offered[k] = w
+	}
+	switch {
+	case stored != nil && m.ownerOf(stored) == "": // not ours
+		if m.mirrorsGimbal(stored) {
+			writes = append(writes, withoutEndpoints(m.serviceOf(k)))
+		}
+	case hidden && stored.GetLabels()[discoveryv1.LabelManagedBy] == mirroringManager: // it goes with what it mirrors
+		writes = append(writes, withoutEndpoints(m.serviceOf(k)))
+	case hidden:
+		offer(Write{Wanted: named(k), Absent: true})
+	case wanted != nil && object != stored: // merged, or not stored yet
+		offer(Write{Wanted: wanted})
+	case last.Wanted == nil:
+	default: // it is stored as it is to be, or is not stored and not to be
+		delete(m.offered, k)
+		switch {
+		case wanted != nil && (last.Absent || last.Wanted != wanted):
+			writes = append(writes, Write{Wanted: wanted}) // nothing else is to be written any more
+		case wanted == nil && stored == nil && !last.Absent:
+			writes = append(writes, Write{Wanted: named(k), Absent: true})
+		}
+	}
+	if len(writes) > 0 && k.Kind == snapshot.KindService && stored != nil && stored.GetLabels()[v1alpha1.LabelUpstream] == "" {
+		writes = append(writes, withoutEndpoints(k.Name))
+	}
+	return writes
+}
+
+// effect is the stored object of a key (nil: none), and the one that is in effect. Hidden objects are stored and ours, and
+// are to go.
 func (m *Mirror) effect(k snapshot.Key) (stored, object snapshot.Object, hidden bool) {
 	stored = m.storedObject(k)
 	wanted := m.wanted[k]
@@ -290,7 +384,7 @@ func (m *Mirror) effect(k snapshot.Key) (stored, object snapshot.Object, hidden 
 	case stored == nil:
 		return nil, nil, false
 	case m.hides(k, stored):
-		return stored, nil, m.ownerOf(stored) != "" // mirrored slices go with what they mirror
+		return stored, nil, m.ownerOf(stored) != ""
 	}
 	return stored, stored, false
 }
@@ -320,13 +414,9 @@ func (m *Mirror) hides(k snapshot.Key, stored snapshot.Object) bool {
 	case name == "":
 		return m.mirrorsGimbal(stored)
 	case u != nil:
-		return u.synced
-	case m.used == nil:
-		return false
-	case k.Kind == snapshot.KindEndpointSlice:
-		return !m.used[snapshot.Name{Namespace: k.Name.Namespace, Name: stored.GetLabels()[discoveryv1.LabelServiceName]}]
+		return u.synced || u.contact.expired && stored.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager
 	}
-	return !m.used[k.Name]
+	return m.isUnused(m.serviceOf(k))
 }
 
 // ownerOf is the Upstream that an object is of; empty: it is not ours. What Gimbal has made is the Upstream's that takes it over.

@@ -111,7 +111,10 @@ func (m *Mirror) choose(u *upstream, e *service) (snapshot.Name, *model.Upstream
 	}
 	me := owner{u.name, e.key}
 	has := func(n snapshot.Name) bool { return n.Namespace == e.namespace && m.owners[n] == me && !m.isForeign(n) }
-	had := func(n snapshot.Name) bool { return m.free(n, me) && m.storedOf(n) == me }
+	had := func(n snapshot.Name) bool {
+		o := m.storedOf(n)
+		return m.free(n, me) && (o == me || o == owner{upstream: u.name})
+	}
 	may := func(n snapshot.Name) bool { return m.free(n, me) && m.storedOf(n) == owner{} }
 	for _, name := range []struct {
 		is  func(snapshot.Name) bool
@@ -139,15 +142,17 @@ func (m *Mirror) free(n snapshot.Name, me owner) bool {
 	return !m.isForeign(n) && (!taken || o == me)
 }
 
-// storedOf is the service that a stored Service of the name is of; zero: none, or one that goes.
+// storedOf is the service that a stored Service of the name is of, without a key if the Service does not tell it; zero:
+// none, or one that goes.
 func (m *Mirror) storedOf(n snapshot.Name) owner {
 	o := m.services[n]
 	if o == nil {
 		return owner{}
 	}
 	by := m.ownerOf(o)
-	if k, said := keyOf(o); said && (m.upstreams[by] != nil || m.used == nil || m.used[n]) {
-		return owner{by, k}
+	if by == "" || m.upstreams[by] == nil && m.isUnused(n) {
+		return owner{}
 	}
-	return owner{}
+	k, _ := keyOf(o)
+	return owner{by, k}
 }

@@ -57,8 +57,16 @@ func (u *upstream) service(e *service) *corev1.Service {
 	if o.Annotations == nil {
 		o.Annotations = map[string]string{}
 	}
+	for _, k := range ours {
+		delete(o.Annotations, k)
+	}
 	o.Annotations[v1alpha1.AnnotationUpstreamObject] = e.from.Object
-	o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
+	if !e.guessed {
+		o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
+	}
+	if e.from.ScopeName != "" {
+		o.Annotations[annotationScopeName] = e.from.ScopeName
+	}
 	for _, p := range e.from.Ports {
 		port := corev1.ServicePort{Name: p.Name, Port: int32(p.Port), Protocol: corev1.Protocol(p.Protocol), TargetPort: intstr.FromInt32(int32(p.Port))}
 		if p.AppProtocol != "" {
@@ -97,9 +105,12 @@ func (u *upstream) slice(service *corev1.Service, e *service, s *model.UpstreamS
 			Labels: map[string]string{
 				discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: v1alpha1.SliceManager, v1alpha1.LabelUpstream: u.name,
 			},
-			Annotations: map[string]string{v1alpha1.AnnotationUpstreamService: e.key.String(), annotationSlice: s.Name},
+			Annotations: map[string]string{annotationSlice: s.Name},
 		},
 		AddressType: family,
+	}
+	if !e.guessed {
+		o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
 	}
 	for _, p := range s.Ports {
 		number, protocol := int32(p.Port), corev1.Protocol(p.Protocol)
@@ -141,12 +152,17 @@ func (u *upstream) slice(service *corev1.Service, e *service, s *model.UpstreamS
 	return o
 }
 
-// annotationSlice names the part of a service that an EndpointSlice has.
-const annotationSlice = "fairlead.dev/upstream-slice"
+const (
+	// annotationSlice names the part of a service that an EndpointSlice has.
+	annotationSlice = "fairlead.dev/upstream-slice"
+	// annotationScopeName is the name of the project of a Service.
+	annotationScopeName = "fairlead.dev/upstream-project"
+)
 
 // ours are the annotations that only Fairlead gives.
 var ours = []string{
-	v1alpha1.AnnotationUpstreamObject, v1alpha1.AnnotationUpstreamService, annotationSlice, v1alpha1.AnnotationWeights, v1alpha1.AnnotationBackups,
+	v1alpha1.AnnotationUpstreamObject, v1alpha1.AnnotationUpstreamService, annotationSlice, annotationScopeName,
+	v1alpha1.AnnotationWeights, v1alpha1.AnnotationBackups,
 }
 
 // merged is a stored object with the wanted fields: the stored one itself if it has them, the wanted one if none is stored.
@@ -168,7 +184,8 @@ func Ours(o metav1.Object) bool {
 	return o.GetLabels()[v1alpha1.LabelUpstream] != "" || gimbalBackend(o.GetLabels()) != ""
 }
 
-// Merge sets the wanted fields of a live object that is ours, and reports whether that changes it.
+// Merge sets the wanted fields of a live object that is ours, and reports whether that changes it. The two share nothing
+// after it.
 func Merge(live, wanted metav1.Object) bool {
 	if has(live, wanted) {
 		return false
@@ -178,10 +195,11 @@ func Merge(live, wanted metav1.Object) bool {
 	switch w := wanted.(type) {
 	case *corev1.Service:
 		if l, is := live.(*corev1.Service); is {
-			l.Spec.Ports, l.Spec.Selector = slices.Clone(w.Spec.Ports), nil
+			l.Spec.Ports, l.Spec.Selector = w.DeepCopy().Spec.Ports, nil
 		}
 	case *discoveryv1.EndpointSlice:
 		if l, is := live.(*discoveryv1.EndpointSlice); is {
+			w = w.DeepCopy()
 			l.Endpoints, l.Ports = w.Endpoints, w.Ports
 		}
 	}

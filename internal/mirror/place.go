@@ -13,7 +13,7 @@ import (
 // place makes the objects of a service, or says why there are none.
 func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 	before := e.objects
-	m.count(u, e, -1)
+	u.uncount(e)
 	e.from, e.objects, e.endpoints, e.refusal = from, nil, 0, nil
 	e.refused = slices.Clone(from.Refused)
 	delete(u.limited, e.key)
@@ -39,7 +39,7 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 			m.wanted[k] = o
 			m.dirty[k] = true
 		}
-		m.count(u, e, 1)
+		u.count(e)
 	}
 	for _, k := range before {
 		if !slices.Contains(e.objects, k) {
@@ -55,7 +55,7 @@ func (m *Mirror) unplace(u *upstream, e *service) {
 		delete(m.wanted, k)
 		m.dirty[k] = true
 	}
-	m.count(u, e, -1)
+	u.uncount(e)
 	e.objects, e.endpoints = nil, 0
 	m.freeName(u, e)
 }
@@ -67,11 +67,19 @@ func (m *Mirror) freeName(u *upstream, e *service) {
 	e.name = snapshot.Name{}
 }
 
-// count adds a service that is in effect, or takes it away (-1).
-func (m *Mirror) count(u *upstream, e *service, by int) {
-	if len(e.objects) > 0 {
-		u.nServices += by
-		u.endpoints += by * e.endpoints
+// count adds a service to those in effect.
+func (u *upstream) count(e *service) {
+	e.counted = true
+	u.nServices++
+	u.endpoints += e.endpoints
+}
+
+// uncount takes a service out of those in effect, if it is one of them.
+func (u *upstream) uncount(e *service) {
+	if e.counted {
+		e.counted = false
+		u.nServices--
+		u.endpoints -= e.endpoints
 	}
 }
 

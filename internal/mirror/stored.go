@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -21,33 +22,46 @@ func keyOf(o snapshot.Object) (model.UpstreamKey, bool) {
 	return model.UpstreamKey{Scope: scope, Name: name}, said
 }
 
-// restore makes services of the stored objects of an upstream, so that its first list is compared with them. Services without
-// EndpointSlices of ours are left out: anyone may write one.
+// restore makes services of the stored objects of an upstream, so that its first list is compared with them. It does so
+// without a list (nil) if the upstream does not answer. Services without EndpointSlices of ours are left out: anyone may
+// write one.
 func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.UpstreamService) {
-	ofService := map[snapshot.Name][]*discoveryv1.EndpointSlice{}
-	for n, o := range m.slices {
-		mine := o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager && o.Labels[v1alpha1.LabelUpstream] == u.name
-		if of := (snapshot.Name{Namespace: n.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}); mine || m.isGimbalsOf(u, of, o) {
+	ofService, ofGimbal := map[snapshot.Name][]*discoveryv1.EndpointSlice{}, map[snapshot.Name][]*discoveryv1.EndpointSlice{}
+	for n, o := range m.slicesOf(u) {
+		of := snapshot.Name{Namespace: n.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}
+		switch {
+		case o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager && o.Labels[v1alpha1.LabelUpstream] == u.name:
 			ofService[of] = append(ofService[of], o)
+		case m.isGimbalsOf(u, of, o):
+			ofGimbal[of] = append(ofGimbal[of], o)
+		}
+	}
+	for n, all := range ofGimbal {
+		if ofService[n] == nil { // else it is taken over already
+			ofService[n] = all
 		}
 	}
 	unnamed := map[snapshot.Name]model.UpstreamKey{} // of Services that Gimbal made
 	for k, s := range listed {
 		unnamed[snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, s.ScopeName), Name: u.plainName(k)}] = k
 	}
-	for n, all := range ofService {
-		o := m.services[n]
+	for _, n := range slices.SortedFunc(maps.Keys(ofService), compareNames) {
+		o, all := m.services[n], ofService[n]
 		if o == nil || m.ownerOf(o) != u.name {
 			continue
 		}
-		s := &model.UpstreamService{Object: o.Annotations[v1alpha1.AnnotationUpstreamObject], Labels: o.Labels, Annotations: o.Annotations}
+		s := &model.UpstreamService{
+			ScopeName: o.Annotations[annotationScopeName], Object: o.Annotations[v1alpha1.AnnotationUpstreamObject], Labels: o.Labels, Annotations: o.Annotations,
+		}
 		k, said := keyOf(o)
 		if !said {
-			if k, said = unnamed[n]; !said {
-				k = model.UpstreamKey{Scope: n.Namespace, Name: n.Name}
+			if k, said = unnamed[n]; said {
+				s.ScopeName = listed[k].ScopeName
+			} else {
+				k = model.UpstreamKey{Scope: n.Namespace, Name: cmp.Or(gimbalService(o.Labels), n.Name)}
 			}
 		}
-		if u.services[k] != nil {
+		if u.services[k] != nil || !said && listed == nil {
 			continue
 		}
 		s.Key, s.Ports = k, portsOf(o)
@@ -60,8 +74,12 @@ func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.Upstre
 			}
 			s.Slices = append(s.Slices, next)
 		}
-		e := &service{key: k, from: s, namespace: n.Namespace, name: n}
+		e := &service{key: k, from: s, namespace: n.Namespace, name: n, guessed: !said}
 		u.services[k] = e
+		if e.guessed {
+			s.Object = cmp.Or(s.Object, "Service "+k.String())
+			u.guessed[n] = k
+		}
 		m.owners[n] = owner{u.name, k}
 		// Its objects are those that are stored, until the list says otherwise.
 		e.endpoints = s.Endpoints()
@@ -70,8 +88,25 @@ func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.Upstre
 			e.objects = append(e.objects, key)
 			m.wanted[key] = o
 		}
-		m.count(u, e, 1)
+		u.count(e)
+		if len(e.objects) == 1 { // its EndpointSlices are of what Gimbal wrote, and go
+			m.place(u, e, s)
+		}
 	}
+}
+
+// slicesOf are the stored EndpointSlices that may be of an upstream.
+func (m *Mirror) slicesOf(u *upstream) map[snapshot.Name]*discoveryv1.EndpointSlice {
+	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
+		return m.slices
+	}
+	found := map[snapshot.Name]*discoveryv1.EndpointSlice{}
+	for k := range m.labelled[backend{name: u.name}] {
+		if k.Kind == snapshot.KindEndpointSlice {
+			found[k.Name] = m.slices[k.Name]
+		}
+	}
+	return found
 }
 
 // isGimbalsOf says whether an EndpointSlice has the endpoints of a Service that Gimbal made and the upstream takes over.
@@ -105,7 +140,11 @@ func portsOf(o *corev1.Service) []model.UpstreamPort {
 
 // sliceOf reads a stored EndpointSlice.
 func sliceOf(o *discoveryv1.EndpointSlice) model.UpstreamSlice {
-	s := model.UpstreamSlice{Name: o.Annotations[annotationSlice]}
+	name, said := o.Annotations[annotationSlice]
+	if !said {
+		name = o.Name
+	}
+	s := model.UpstreamSlice{Name: name}
 	for _, p := range o.Ports {
 		port := model.UpstreamPort{}
 		if p.Name != nil {

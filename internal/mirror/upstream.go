@@ -25,6 +25,7 @@ type upstream struct {
 	endpoints int // in effect
 	limited   map[model.UpstreamKey]bool
 	holds     map[model.UpstreamKey]bool // services with held
+	guessed   map[snapshot.Name]model.UpstreamKey
 
 	contact contact
 	sweep   time.Time // of the last complete list
@@ -41,6 +42,9 @@ type service struct {
 	refused   []model.UpstreamRefusal
 	objects   []snapshot.Key
 	endpoints int
+	counted   bool // among those of the upstream that are in effect
+	// guessed says that no stored object tells the key: Gimbal has made them.
+	guessed bool
 
 	held *held
 	// full is the service with the endpoints that expired.
@@ -54,10 +58,14 @@ type held struct {
 }
 
 func newUpstream(name string, o *v1alpha1.Upstream) *upstream {
-	return &upstream{name: name, object: o, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{}, holds: map[model.UpstreamKey]bool{}}
+	return &upstream{
+		name: name, object: o, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{},
+		holds: map[model.UpstreamKey]bool{}, guessed: map[snapshot.Name]model.UpstreamKey{},
+	}
 }
 
-// Replace takes a complete list of an upstream's services.
+// Replace takes a complete list of an upstream's services. The first one is compared with what is stored, so that all of
+// it has to be Known.
 func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Time) {
 	u := m.upstreams[name]
 	if u == nil {
@@ -70,6 +78,9 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 		m.markOf(name)
 	}
 	u.sweep = now
+	for _, k := range sortedKeys(listed) {
+		m.claim(u, k, listed[k])
+	}
 	loss := !u.lenient && u.isLoss(listed)
 	u.lenient = false
 	for _, k := range sortedKeys(listed) {
@@ -84,8 +95,8 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 		if listed[k] != nil {
 			continue
 		}
-		if loss {
-			u.hold(u.services[k], nil, now)
+		if e := u.services[k]; loss && u.selects(e) {
+			u.hold(e, nil, now)
 			continue
 		}
 		m.update(u, k, nil, now)
@@ -116,6 +127,7 @@ func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService)
 		return
 	}
 	for _, s := range list {
+		m.claim(u, s.Key, s)
 		e := u.services[s.Key]
 		u.note(u.latest(s.Key), s)
 		if e != nil && e.held != nil && u.losesMuch(e, s) {
@@ -172,10 +184,14 @@ func (u *upstream) note(before, after *model.UpstreamService) {
 // update brings a form of a service into effect (nil: none), now or when its turn comes.
 func (m *Mirror) update(u *upstream, k model.UpstreamKey, next *model.UpstreamService, now time.Time) {
 	e := u.services[k]
-	if e != nil && u.pace.defers(k, e, next, now) {
+	if e == nil || !u.pace.defers(e, next, now) {
+		m.apply(u, k, next)
 		return
 	}
-	m.apply(u, k, next)
+	if next != nil {
+		m.apply(u, k, withLeaving(e.from, next))
+	}
+	u.pace.add(k, next)
 }
 
 // apply brings a form of a service into effect.
@@ -189,6 +205,9 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 		m.unplace(u, e)
 		delete(u.services, k)
 		delete(u.limited, k)
+		if e.guessed {
+			delete(u.guessed, e.name)
+		}
 	default:
 		if e == nil {
 			e = &service{key: k}
@@ -199,16 +218,37 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 	}
 }
 
-// selectsAlike says whether two specs select the same services and endpoints.
-func selectsAlike(a, b *v1alpha1.UpstreamSpec) bool {
-	x, y := a.DeepCopy(), b.DeepCopy()
-	for _, s := range []*v1alpha1.UpstreamSpec{x, y} {
-		s.RequestsPerSecond, s.Loss, s.Limits = 0, v1alpha1.UpstreamLoss{}, v1alpha1.UpstreamLimits{}
-		if s.OpenStack != nil {
-			s.OpenStack.PollInterval, s.OpenStack.SweepInterval, s.OpenStack.NotificationTopic = nil, nil, ""
-		}
+// claim gives a service that the upstream lists the objects of its name whose key was guessed.
+func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
+	if len(u.guessed) == 0 {
+		return
 	}
-	return reflect.DeepEqual(x, y)
+	n := snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, next.ScopeName), Name: u.plainName(k)}
+	guess, is := u.guessed[n]
+	if !is {
+		return
+	}
+	delete(u.guessed, n)
+	if u.services[guess].guessed = false; guess != k {
+		m.apply(u, guess, nil)
+	}
+}
+
+// selects says whether the spec still selects a service.
+func (u *upstream) selects(e *service) bool {
+	return Selects(&u.object.Spec, e.key.Scope, e.from.ScopeName)
+}
+
+// selectsAlike says whether two specs select the same services.
+func selectsAlike(a, b *v1alpha1.UpstreamSpec) bool {
+	projects := func(s *v1alpha1.UpstreamSpec) []string {
+		if s.OpenStack == nil {
+			return nil
+		}
+		return s.OpenStack.Projects
+	}
+	return slices.Equal(a.Namespaces.Include, b.Namespaces.Include) && slices.Equal(a.Namespaces.Exclude, b.Namespaces.Exclude) &&
+		slices.Equal(projects(a), projects(b)) && reflect.DeepEqual(a.Services, b.Services)
 }
 
 func sortedKeys[T any](m map[model.UpstreamKey]T) []model.UpstreamKey {
