@@ -169,19 +169,21 @@ func (w *wait) step(a answer) step {
 	return next
 }
 
-// uncounted is the outcome of a drain whose flows nobody counts, once its drain time is over.
+// uncounted is the outcome of a drain whose flows nobody counts, once its drain time is over. A machine to whose proxy no
+// VIP leads is not said to be drained: backends on it are not part of its drain, and flows to them are not known.
 func (w *wait) uncounted(left flowsLeft, m leaving) string {
-	of := "its flows"
+	over := fmt.Sprintf("the drain time of %s is over", w.target)
+	const drainEach = "drain each with 'fairlead drain SERVICE/ADDRESS'"
 	switch {
 	case w.target.machine == "":
-		return fmt.Sprintf("the drain time of %s is over; no data plane counts its flows", w.target)
+		return over + "; no data plane counts its flows"
 	case left.rows > 0:
+		return fmt.Sprintf("%s is drained: it announces no VIP. The drain time is over; its flows cannot be counted", w.target)
 	case m.hostsOnly:
-		of = "flows of its backends"
+		return over + ": it announces no VIP; its backends go on to take flows, which are not counted for a machine: " + drainEach
 	default:
-		of = "flows that it forwards to backends"
+		return over + ": it announces no VIP; flows that it forwards to backends are not counted. Backends on it, if any, go on to take flows: " + drainEach
 	}
-	return fmt.Sprintf("%s is drained: it announces no VIP. The drain time is over; %s cannot be counted", w.target, of)
 }
 
 // line says what is waited for.
