@@ -36,10 +36,11 @@ func restConfig(path string) (*rest.Config, error) {
 		path = filepath.Join(defaultPlaneDir, defaultKubeconfigName)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("no kubeconfig at %s: run this on the plane's machine, or set --kubeconfig or %s", path, clientcmd.RecommendedConfigPathEnvVar)
-	}
 	if err != nil {
+		// The file that err misses may be one that the kubeconfig names.
+		if _, missing := os.Stat(path); errors.Is(missing, fs.ErrNotExist) {
+			return nil, fmt.Errorf("no kubeconfig at %s: run this on the plane's machine, or set --kubeconfig or %s", path, clientcmd.RecommendedConfigPathEnvVar)
+		}
 		return nil, fmt.Errorf("read the kubeconfig %s (--kubeconfig names another): %w", path, err)
 	}
 	return config, nil
