@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
@@ -41,6 +43,30 @@ func TestQuestionsThatFail(t *testing.T) {
 	}
 	if got := advised(gone).Error(); !strings.Contains(got, "no plane answers") {
 		t.Errorf("it says %q", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, ended := client.Backends(ctx, "shop/web")
+	if err := advised(ended); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "no plane answers") {
+		t.Errorf("of a question that was broken off: %v", err)
+	}
+	for what, answer := range map[string]string{"is no JSON": "<html>", "is cut": "[{", "is JSON of another type": `"none"`} {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) }))
+		client := console.Client{URL: s.URL, HTTP: s.Client()}
+		_, rows := client.Backends(t.Context(), "shop/web")
+		_, status := client.Status(t.Context())
+		s.Close()
+		for _, got := range []error{rows, status} {
+			if err := advised(got); err == nil || err.Error() != got.Error() {
+				t.Errorf("of an answer that %s: %v, want %v", what, err, got)
+			}
+		}
+	}
+	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "9") }))
+	defer s.Close()
+	_, err := console.Client{URL: s.URL, HTTP: s.Client()}.Backends(t.Context(), "shop/web")
+	if got := advised(err); got == nil || strings.Contains(got.Error(), "no plane answers") {
+		t.Errorf("of an answer that breaks off: %v", got)
 	}
 	if advised(nil) != nil {
 		t.Error("a question that did not fail is an error")

@@ -60,16 +60,14 @@ func advised(err error) error {
 	var answer console.AnswerError
 	var agent console.AgentError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &agent):
 		return fmt.Errorf("%w (--plane-console names the plane's; on its machine that is http://%s unless it was started with another)", err, defaultPlaneConsole)
 	case errors.As(err, &answer) && errors.Is(err, console.ErrNone):
 		return errors.New(answer.Line)
-	case errors.As(err, &answer), errors.As(err, &console.Standby{}):
-		return err // a plane runs there
+	case errors.As(err, &console.NoAnswerError{}) && !errors.Is(err, context.Canceled):
+		return fmt.Errorf("no plane answers: %w: start it, or give its console with --plane-console", err)
 	}
-	return fmt.Errorf("no plane answers: %w: start it, or give its console with --plane-console", err)
+	return err // a plane runs there, or nobody waits for its answer any more
 }
 
 func newStatus() *cobra.Command {

@@ -48,7 +48,7 @@ func (c Client) status(ctx context.Context, path string) (v1.Status, error) {
 }
 
 // Get returns the body at a path of the console. An answer that is not 200 is an
-// error that carries the body's first line.
+// error that carries the body's first line. Without an answer the error is a NoAnswerError.
 func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL, "/")+path, nil)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 		if failed, is := errors.AsType[*url.Error](err); is {
 			err = failed.Err // its address says again where we asked
 		}
-		return nil, fmt.Errorf("ask the console at %s: %w", c.URL, err)
+		return nil, NoAnswerError{URL: c.URL, Err: err}
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, v1.MaxAnswer))
@@ -75,6 +75,18 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 	}
 	return body, nil
 }
+
+// NoAnswerError says that a question got no answer, or was broken off before.
+type NoAnswerError struct {
+	URL string
+	Err error
+}
+
+// Error implements error.
+func (e NoAnswerError) Error() string { return "ask the console at " + e.URL + ": " + e.Err.Error() }
+
+// Unwrap returns why there was no answer.
+func (e NoAnswerError) Unwrap() error { return e.Err }
 
 // AgentError says that the console of which a plane's status was asked is an agent's.
 type AgentError struct{ URL, Machine string }
