@@ -250,7 +250,7 @@ func (p *plane) Join(_ context.Context, req *agentv1.JoinRequest) (*agentv1.Cert
 	case !p.old && token.role != "" && req.GetRole() != token.role:
 		return nil, status.Errorf(codes.FailedPrecondition, "the token is for a machine of role %s, not %q", token.role, req.GetRole())
 	case !p.old && req.GetMachine() != token.machine:
-		return nil, status.Errorf(codes.Unauthenticated, "token refused: it is for machine %s, not for %q, and is not spent", token.machine, req.GetMachine())
+		return nil, status.Errorf(codes.Unauthenticated, "token refused: it is for machine %s, not for %q", token.machine, req.GetMachine())
 	}
 	if p.taken > 0 {
 		p.taken--

@@ -52,7 +52,7 @@ func (s *Server) join(ctx context.Context, req *agentv1.JoinRequest) (*agentv1.C
 		return nil, s.refuse(token.ID, err)
 	}
 	if name := req.GetMachine(); name != "" && name != id.Machine {
-		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q, and is not spent", ErrToken, id.Machine, name))
+		return nil, s.refuse(token.ID, fmt.Errorf("%w: it is for machine %s, not for %q", ErrToken, id.Machine, name))
 	}
 	if err := fits(id, req.GetRole()); err != nil {
 		return nil, s.refuse(token.ID, err)
@@ -84,7 +84,7 @@ func fits(id Identity, wants string) error {
 	if err := (Identity{Machine: id.Machine, Role: wants}).Validate(); err != nil {
 		return err // what is no role is repeated to nobody as one
 	}
-	return fmt.Errorf("%w: the token is for a machine of role %s, and this agent was started with --role %s: start it with --role %s, or with a token of `fairlead token create --machine %s --role %s` (this one is not spent)",
+	return fmt.Errorf("%w: the token is for a machine of role %s, and this agent was started with --role %s: start it with --role %s, or with a token of `fairlead token create --machine %s --role %s`",
 		errRole, role, wants, role, id.Machine, wants)
 }
 

@@ -75,9 +75,9 @@ func TestTokens(t *testing.T) {
 		"empty":   {"", "join token refused: it does not have the form …"},
 		"secret":  {strings.Join([]string{wrong[0], wrong[1], strings.Repeat("A", len(wrong[2])), wrong[3]}, "."), at + "join token refused: its secret is wrong: " + again},
 		"unknown": {strings.Join([]string{wrong[0], "aaaaaaaaaa", wrong[2], wrong[3]}, "."), at + "join token refused: there is no token with ID aaaaaaaaaa: it was revoked, or used long ago, or belongs to another plane: " + again},
-		"another": {j.token(t, "somebody"), at + "join token refused: it is for machine somebody, not for \"newcomer\", and is not spent: " + again},
+		"another": {j.token(t, "somebody"), at + "join token refused: it is for machine somebody, not for \"newcomer\": " + again},
 		"role": {j.token(t, "newcomer", "--role", "Backend"), at + "join token refused: the token is for a machine of role backend, and this agent was started with --role edge: " +
-			"start it with --role backend, or with a token of `fairlead token create --machine newcomer --role edge` (this one is not spent)"},
+			"start it with --role backend, or with a token of `fairlead token create --machine newcomer --role edge`"},
 	} {
 		t.Run(name, func(t *testing.T) { j.refused(t, j.arguments(t, "newcomer", c.token), c.says) })
 	}
