@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
+
 	"fairlead.dev/internal/delta"
 )
 
@@ -83,7 +85,8 @@ func (g *Gate) target(k key, r *delta.Resource) error {
 	return nil
 }
 
-// readable says whether the gate can read what it needs of a resource.
+// readable says whether the gate can read what it needs of a resource, and whether a load
+// assignment can be read at all: own health goes on with the last one that is not refused.
 func readable(t delta.Type, r *delta.Resource) error {
 	if r == nil {
 		return nil
@@ -96,6 +99,8 @@ func readable(t delta.Type, r *delta.Resource) error {
 		_, err = readScope(r)
 	case typeListener:
 		_, err = readListener(r)
+	case typeEndpoint:
+		err = unmarshal(r, new(endpointv3.ClusterLoadAssignment))
 	}
 	return err
 }

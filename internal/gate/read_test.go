@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate/gatetest"
 )
 
 // TestClustersOfEverything reads virtual hosts as the plane writes them.
@@ -63,5 +65,19 @@ func TestClustersWithSecretsAreAskedFor(t *testing.T) {
 	c.TransportSocket = &corev3.TransportSocket{Name: "envoy.transport_sockets.tls"}
 	if read().simple {
 		t.Error("a cluster with TLS counts as warm without a question")
+	}
+}
+
+// TestUnreadableEndpointsAreRefused holds that a load assignment that cannot be read is left as it was.
+func TestUnreadableEndpointsAreRefused(t *testing.T) {
+	t.Parallel()
+	s := servingGate(t)
+	c := gatetest.Endpoints(t, "s1", 2)
+	c.Resource.Body.Value = append([]byte{0xff}, c.Resource.Body.GetValue()...)
+	if err := s.Target([]delta.Change{c}); !errors.Is(err, ErrUnreadable) {
+		t.Errorf("the gate says %v", err)
+	}
+	if given := s.step(s.now).changes; len(given) != 0 {
+		t.Errorf("Envoy is given %v", given)
 	}
 }

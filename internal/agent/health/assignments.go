@@ -61,23 +61,31 @@ func NewAssignments(own func(string) Finding) *Assignments {
 	return &Assignments{own: own, known: map[string]*assignment{}}
 }
 
-// Resolve converts a change of the plane into the change for the proxy. A body of another type
-// is returned as it is, for the gate to refuse, and nothing changes.
+// Resolve converts a change of the plane into the change for the proxy. A load assignment that
+// cannot be read, or a body of another type, is returned as it is, for the gate to refuse, and
+// nothing changes.
 func (a *Assignments) Resolve(c delta.Change) delta.Change {
 	if c.Type != agentv1.EndpointType || c.Resource != nil && c.Resource.Body.GetTypeUrl() != string(c.Type) {
 		return c
 	}
-	if c.Resource == nil || !bytes.Contains(c.Resource.Body.GetValue(), []byte(agentv1.CheckMetadata)) {
+	before := a.known[c.Name]
+	if c.Resource == nil {
 		delete(a.known, c.Name)
+		return c
+	}
+	checked := bytes.Contains(c.Resource.Body.GetValue(), []byte(agentv1.CheckMetadata))
+	if !checked && before == nil {
 		return c
 	}
 	m := &endpointv3.ClusterLoadAssignment{}
 	if err := read(c.Resource, m); err != nil {
-		delete(a.known, c.Name) // the proxy refuses it
+		return c // the gate refuses it, and keeps the one before
+	}
+	if !checked {
+		delete(a.known, c.Name)
 		return c
 	}
 	x := &assignment{raw: c.Resource, parsed: m, said: map[string]corev3.HealthStatus{}}
-	before := a.known[c.Name]
 	for _, l := range m.GetEndpoints() {
 		for _, e := range l.GetLbEndpoints() {
 			fields := e.GetMetadata().GetFilterMetadata()[agentv1.CheckMetadata].GetFields()

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"fairlead.dev/internal/delta"
+	"fairlead.dev/internal/gate"
 	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
@@ -181,7 +183,8 @@ func TestHealthOfAssignments(t *testing.T) {
 }
 
 // TestHealthLeavesOthersAlone holds that load assignments without checks, those that cannot
-// be read and other resources pass as they are, and that nothing is kept of what went.
+// be read and other resources pass as they are, that nothing is kept of what went, and that
+// health goes on where the gate refuses what follows.
 func TestHealthLeavesOthersAlone(t *testing.T) {
 	a := NewAssignments((&finds{}).own)
 	garbage := assigned(t, "a=healthy")
@@ -191,17 +194,31 @@ func TestHealthLeavesOthersAlone(t *testing.T) {
 			t.Error("it is another")
 		}
 	}
-	for _, gone := range []delta.Change{{Type: agentv1.EndpointType, Name: "s"}, garbage} {
+	for _, gone := range []delta.Change{{Type: agentv1.EndpointType, Name: "s"}, assigned(t, "a=draining")} {
 		a.Resolve(assigned(t, "a=unknown"))
 		if a.Resolve(gone); len(a.known) != 0 {
 			t.Error("it is kept")
 		}
 	}
-	// The gate refuses a body of another type.
-	a.Resolve(assigned(t, "a=unknown"))
-	foreign := delta.Change{Type: agentv1.EndpointType, Name: "s", Resource: gatetest.Pack(t, "s", &agentv1.Node{})}
-	if got := a.Resolve(foreign); got.Resource != foreign.Resource || len(a.known) != 1 {
-		t.Error("a refused load assignment ends the health of the one before")
+	unchecked := assigned(t, "a=draining")
+	unchecked.Resource.Body.Value = append([]byte{0xff}, unchecked.Resource.Body.GetValue()...)
+	for what, refused := range map[string]delta.Change{
+		"a body of another type": {Type: agentv1.EndpointType, Name: "s", Resource: gatetest.Pack(t, "s", &agentv1.Node{})},
+		"an unreadable one":      garbage, "an unreadable one without checks": unchecked,
+	} {
+		f := &finds{}
+		a := NewAssignments(f.own)
+		a.Resolve(assigned(t, "a=unknown b=unknown"))
+		if got := a.Resolve(refused); got.Resource != refused.Resource {
+			t.Errorf("%s: it is another", what)
+		}
+		if err := gate.New().Target([]delta.Change{refused}); !errors.Is(err, gate.ErrUnreadable) {
+			t.Errorf("%s: the gate says %v", what, err)
+		}
+		f.results = map[string]model.Health{"a": model.Unhealthy, "b": model.Healthy}
+		if again := a.Again(); len(again) != 1 || statusesOf(t, again[0].Resource) != "a=unhealthy b=healthy" {
+			t.Errorf("%s ends the health of the one before: %v", what, again)
+		}
 	}
 }
 
