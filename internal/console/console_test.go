@@ -178,6 +178,7 @@ func TestWriteTextOfAStart(t *testing.T) {
 		{v1.PlaneStatus{Version: "v0.1.0"}, "Plane      starting, version v0.1.0\n"},
 		{v1.PlaneStatus{Identity: "p1", Started: now}, "Plane      p1, standby, without knowing the leader, up 0s, epoch 0, revision 0, version \n"},
 		{v1.PlaneStatus{Identity: "p1", Started: now, Leader: "192.0.2.1:7443"}, "Plane      p1, standby of 192.0.2.1:7443, up 0s, epoch 0, revision 0, version \n           machines report to the leader: ask it for their state\n"},
+		{v1.PlaneStatus{Identity: "p1", Started: now, Ending: true, Leader: "192.0.2.2:7443", Epoch: 4}, "Plane      p1, ending, up 0s, epoch 4, revision 0, version \n"},
 		{v1.PlaneStatus{Identity: "p1", Started: now, Starting: true, Leader: "192.0.2.2:7443", Epoch: 4}, "Plane      p1, starting to lead, up 0s, epoch 4, revision 0, version \n"},
 	} {
 		var got strings.Builder

@@ -57,6 +57,8 @@ func writePlane(w io.Writer, p v1.PlaneStatus, o TextOptions) {
 	role := "leading"
 	switch {
 	case p.Leading:
+	case p.Ending:
+		role = "ending"
 	case p.Starting:
 		role = "starting to lead"
 	case p.Leader != "":
@@ -67,7 +69,7 @@ func writePlane(w io.Writer, p v1.PlaneStatus, o TextOptions) {
 	fmt.Fprintf(w, "Plane      %s, %s, up %s, epoch %d, revision %d, version %s\n",
 		p.Identity, role, age(o.Now, p.Started), p.Epoch, p.Revision, p.Version)
 	writeFreeze(w, p.Freeze, o)
-	if !p.Leading && !p.Starting && p.Leader != "" {
+	if !p.Leading && !p.Starting && !p.Ending && p.Leader != "" {
 		fmt.Fprint(w, "           machines report to the leader: ask it for their state")
 		if p.LeaderConsole != "" {
 			fmt.Fprint(w, ", its console is at ", p.LeaderConsole)

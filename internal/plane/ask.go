@@ -18,6 +18,7 @@ const (
 
 var (
 	errNotRunning = errors.New("the plane does not run yet: it waits for the API")
+	errEnded      = errors.New("the plane ends")
 	errNoAnswer   = errors.New("the plane's loop does not answer")
 )
 
@@ -36,8 +37,8 @@ func question[T any](ctx context.Context, p *Plane, f func(*loop) T) (T, error) 
 }
 
 func inLoop[T any](ctx context.Context, p *Plane, where chan<- func(*loop), f func(*loop) T) (none T, err error) {
-	if !p.runs() {
-		return none, errNotRunning
+	if err := p.silent(); err != nil {
+		return none, err
 	}
 	a := &answer[T]{done: make(chan struct{})}
 	select {
@@ -74,6 +75,17 @@ func (p *Plane) runs() bool {
 	return p.running
 }
 
+// silent says why there is no loop that could answer; nil: there is one.
+func (p *Plane) silent() error {
+	switch {
+	case p.ended.Load():
+		return errEnded
+	case !p.runs():
+		return errNotRunning
+	}
+	return nil
+}
+
 // common is a question that many consoles put: those that wait at the same time have one answer.
 // Its zero value is ready. Nobody may change an answer.
 type common[T any] struct {
@@ -85,8 +97,8 @@ type common[T any] struct {
 func (s *common[T]) get(ctx context.Context, p *Plane, f func(*loop) T) (none T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	if !p.runs() {
-		return none, errNotRunning
+	if err := p.silent(); err != nil {
+		return none, err
 	}
 	a := s.wait()
 	// Whoever has its turn first has the answer for all: nobody depends on another who may give up.

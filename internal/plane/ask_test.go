@@ -132,3 +132,17 @@ func TestAnswersHaveTheirPart(t *testing.T) {
 		t.Errorf("answers had %.2f of the time, not a quarter", share)
 	}
 }
+
+// TestAPlaneThatHasEndedSaysSo holds that the status of a plane does not wait for a loop that has ended, and says why it
+// knows nothing.
+func TestAPlaneThatHasEndedSaysSo(t *testing.T) {
+	p := newRig(t).plane("one").awaitReady()
+	p.stop()
+	s := p.Status(t.Context())
+	if len(s.Problems) != 1 || s.Problems[0].Reason != "NotRunning" || s.Problems[0].Message != errEnded.Error() || !s.Plane.Ending || s.Plane.Starting || s.Plane.Leading {
+		t.Errorf("the status says %+v", s)
+	}
+	if err := p.Readyz(t.Context()); !errors.Is(err, errEnded) {
+		t.Errorf("it is ready: %v", err)
+	}
+}

@@ -106,27 +106,30 @@ func TestEpochGrowsWithEveryLeadership(t *testing.T) {
 	b2.expect(term{Epoch: 4, Held: true, Renewing: true, Leader: "b:7443"})
 }
 
-// A plane that holds the Lease and has published nothing yet is neither a leader nor a standby.
+// A plane that holds the Lease and has published nothing yet, or ends, is neither a leader nor a standby.
 func TestAPlaneStartsToLead(t *testing.T) {
 	p := &Plane{config: Config{Identity: "a"}, lease: &lease{}}
 	for _, c := range []struct {
 		what              string
 		term              term
 		serving           uint64
+		ended             bool
 		leading, starting bool
 	}{
-		{"the leader is not known", term{}, 0, false, false},
-		{"another plane leads", term{Leader: "b:7443"}, 0, false, false},
-		{"another plane leads after this one", term{Epoch: 3, Leader: "b:7443"}, 0, false, false},
-		{"the Lease is held", term{Epoch: 4, Held: true, Renewing: true, Leader: "a:7443"}, 0, false, true},
-		{"agents are served", term{Epoch: 4, Held: true, Renewing: true, Leader: "a:7443"}, 4, true, false},
-		{"agents are served, and the API is away", term{Epoch: 4, Held: true, Leader: "a:7443"}, 4, true, false},
-		{"agents are served still, and another plane leads", term{Epoch: 4, Leader: "b:7443"}, 4, true, false},
+		{"the leader is not known", term{}, 0, false, false, false},
+		{"another plane leads", term{Leader: "b:7443"}, 0, false, false, false},
+		{"another plane leads after this one", term{Epoch: 3, Leader: "b:7443"}, 0, false, false, false},
+		{"the Lease is held", term{Epoch: 4, Held: true, Renewing: true, Leader: "a:7443"}, 0, false, false, true},
+		{"agents are served", term{Epoch: 4, Held: true, Renewing: true, Leader: "a:7443"}, 4, false, true, false},
+		{"agents are served, and the API is away", term{Epoch: 4, Held: true, Leader: "a:7443"}, 4, false, true, false},
+		{"agents are served still, and another plane leads", term{Epoch: 4, Leader: "b:7443"}, 4, false, true, false},
+		{"the plane ends, and its Lease is not free yet", term{Epoch: 4, Held: true, Renewing: true, Leader: "a:7443"}, 0, true, false, false},
 	} {
 		p.lease.term = c.term
 		p.serving.Store(c.serving)
-		if s := p.planeStatus(1, nil); s.Leading != c.leading || s.Starting != c.starting {
-			t.Errorf("%s: leading %v, starting to lead %v", c.what, s.Leading, s.Starting)
+		p.ended.Store(c.ended)
+		if s := p.planeStatus(1, nil); s.Leading != c.leading || s.Starting != c.starting || s.Ending != c.ended {
+			t.Errorf("%s: leading %v, starting to lead %v, ending %v", c.what, s.Leading, s.Starting, s.Ending)
 		}
 	}
 }

@@ -124,6 +124,7 @@ func (l *loop) run(ctx context.Context) {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
 	defer func() {
+		l.plane.ended.Store(true) // first: a plane that serves nobody and has not ended starts to lead
 		l.plane.serving.Store(0)
 		l.forbidWrites()
 	}()

@@ -170,6 +170,7 @@ type Plane struct {
 	before  predecessor
 	lease   *lease
 	serving atomic.Uint64 // the epoch in which agents are served; 0: they are not
+	ended   atomic.Bool   // the loop has
 
 	// What the loop writes to.
 	views   *southbound.Views

@@ -90,6 +90,7 @@ func (l *loop) status() model.Status {
 func (p *Plane) planeStatus(revision uint64, f *model.FreezeStatus) model.PlaneStatus {
 	t := p.lease.current()
 	leading := p.serving.Load() != 0
+	ending := !leading && p.ended.Load()
 	console := t.Console
 	if t.Held {
 		console = ""
@@ -97,7 +98,7 @@ func (p *Plane) planeStatus(revision uint64, f *model.FreezeStatus) model.PlaneS
 	return model.PlaneStatus{
 		LeaderConsole: console,
 		Version:       version.String(), Identity: p.config.Identity, Started: p.started,
-		Leading: leading, Starting: t.Held && !leading, Leader: t.Leader, Epoch: t.Epoch, Revision: revision, Freeze: f,
+		Leading: leading, Starting: t.Held && !leading && !ending, Ending: ending, Leader: t.Leader, Epoch: t.Epoch, Revision: revision, Freeze: f,
 	}
 }
 

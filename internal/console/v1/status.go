@@ -29,8 +29,10 @@ type PlaneStatus struct {
 	Identity string `json:"identity"`
 	Leading  bool   `json:"leading"`
 	// Starting: the plane holds the Lease and does not serve agents yet. Leader is then its own address.
-	Starting bool   `json:"startingToLead,omitempty"`
-	Leader   string `json:"leader,omitempty"` // host:port of the leader's agent endpoint
+	Starting bool `json:"startingToLead,omitempty"`
+	// Ending: the plane ends and serves no agents any more. If it led, Leader is its own address until the Lease is free.
+	Ending bool   `json:"ending,omitempty"`
+	Leader string `json:"leader,omitempty"` // host:port of the leader's agent endpoint
 	// LeaderConsole is host:port of the leader's console, as far as known: at its machine
 	// when that is a loopback address.
 	LeaderConsole string    `json:"leaderConsole,omitempty"`

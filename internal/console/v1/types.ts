@@ -1136,6 +1136,8 @@ export interface PlaneStatus {
   leading: boolean;
   // Starting: the plane holds the Lease and does not serve agents yet. Leader is then its own address.
   startingToLead?: boolean;
+  // Ending: the plane ends and serves no agents any more. If it led, Leader is its own address until the Lease is free.
+  ending?: boolean;
   // host:port of the leader's agent endpoint
   leader?: string;
   // LeaderConsole is host:port of the leader's console, as far as known: at its machine
