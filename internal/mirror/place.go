@@ -17,6 +17,7 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 	e.from, e.objects, e.endpoints, e.refusal = from, nil, 0, nil
 	e.refused = slices.Clone(from.Refused)
 	delete(u.limited, e.key)
+	delete(u.short, e.key)
 	e.namespace = Namespace(&u.object.Spec, from.Key.Scope, from.ScopeName)
 	name, refusal := m.mayBe(u, e)
 	if refusal != nil {
@@ -126,17 +127,19 @@ func limitOf(limit int32, standard int) int {
 
 // retryLimited places again what was beyond the limits, while there is room.
 func (m *Mirror) retryLimited(u *upstream) {
-	if len(u.limited) == 0 {
-		return
-	}
-	for _, k := range sortedKeys(u.limited) {
-		if u.nServices >= limitOf(u.object.Spec.Limits.Services, defaultServices) || u.endpoints >= limitOf(u.object.Spec.Limits.Endpoints, defaultEndpoints) {
+	retry := func(which map[model.UpstreamKey]bool, isRoom func() bool) {
+		if len(which) == 0 || !isRoom() {
 			return
 		}
-		if e := u.services[k]; e != nil {
-			m.place(u, e, e.from)
+		for _, k := range sortedKeys(which) {
+			if !isRoom() {
+				return
+			}
+			m.place(u, u.services[k], u.services[k].from)
 		}
 	}
+	retry(u.short, func() bool { return u.endpoints < limitOf(u.object.Spec.Limits.Endpoints, defaultEndpoints) })
+	retry(u.limited, func() bool { return u.nServices < limitOf(u.object.Spec.Limits.Services, defaultServices) })
 }
 
 // accepted are the endpoints of a slice that may be here. It notes those that may not.
@@ -165,7 +168,7 @@ func (u *upstream) accepted(e *service, s *model.UpstreamSlice) []model.Upstream
 		})
 	}
 	if beyond > 0 {
-		u.limited[e.key] = true
+		u.short[e.key] = true
 		e.refused = append(e.refused, model.UpstreamRefusal{
 			Object: e.from.Object, Reason: model.RefusedLimit,
 			Message: number(beyond, "endpoint is", "endpoints are") + " beyond spec.limits.endpoints",

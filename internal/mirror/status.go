@@ -37,7 +37,7 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 	}
 	c := u.contact
 	s := State{
-		Synced: u.synced, Seen: u.seen, Replicated: Counts{u.nServices, u.endpoints}, Returning: len(u.pace.next) > 0, OverLimit: len(u.limited) > 0,
+		Synced: u.synced, Seen: u.seen, Replicated: Counts{u.nServices, u.endpoints}, Returning: len(u.pace.next) > 0, OverLimit: len(u.limited)+len(u.short) > 0,
 		LastContact: c.last, LastSweep: u.sweep, Failing: c.failing, Err: c.err, Expired: c.expired,
 	}
 	refuse := func(r model.UpstreamRefusal) {

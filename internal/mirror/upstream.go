@@ -21,9 +21,10 @@ type upstream struct {
 
 	seen      Counts // of the last list, and of changes since
 	twice     []model.UpstreamRefusal
-	nServices int // in effect
-	endpoints int // in effect
-	limited   map[model.UpstreamKey]bool
+	nServices int                        // in effect
+	endpoints int                        // in effect
+	limited   map[model.UpstreamKey]bool // services that are beyond the limit of services
+	short     map[model.UpstreamKey]bool // services with endpoints that are beyond the limit of endpoints
 	holds     map[model.UpstreamKey]bool // services with held
 	guessed   map[snapshot.Name]model.UpstreamKey
 
@@ -59,7 +60,7 @@ type held struct {
 
 func newUpstream(name string, o *v1alpha1.Upstream) *upstream {
 	return &upstream{
-		name: name, object: o, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{},
+		name: name, object: o, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{}, short: map[model.UpstreamKey]bool{},
 		holds: map[model.UpstreamKey]bool{}, guessed: map[snapshot.Name]model.UpstreamKey{},
 	}
 }
@@ -205,6 +206,7 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 		m.unplace(u, e)
 		delete(u.services, k)
 		delete(u.limited, k)
+		delete(u.short, k)
 		if e.guessed {
 			delete(u.guessed, e.name)
 		}
