@@ -347,3 +347,19 @@ func (s *Simulated) Touch(id string) {
 		lb["updated_at"] = s.stamp()
 	}
 }
+
+// RenamePool gives the pool of a load balancer another ID, as if it was made anew.
+func (s *Simulated) RenamePool(balancer, id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.pools.where("load_balancer_id", balancer) {
+		old := p.text("id")
+		members := s.members[old]
+		s.pools.remove(old)
+		delete(s.members, old)
+		p["id"] = id
+		s.pools.add(p)
+		s.members[id] = members
+	}
+	s.unindex()
+}

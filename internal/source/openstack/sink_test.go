@@ -213,6 +213,8 @@ type simulated struct {
 	done   chan struct{}
 }
 
+var testLog = slog.New(slog.DiscardHandler)
+
 const adminCloud = `
 clouds:
   c:
@@ -231,7 +233,7 @@ func start(t *testing.T, s *lab.Simulated, clouds string, change func(*Config)) 
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Name: "up01", Credentials: credentials, Sink: c.sink, Log: slog.New(slog.DiscardHandler),
+		Name: "up01", Credentials: credentials, Sink: c.sink, Log: testLog,
 		Allow: cloud.Allow{PlainHTTP: true}, base: inMemory{s},
 	}
 	if change != nil {
