@@ -409,7 +409,6 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 	})
 }
 
-// newChecking makes what checks backends at this machine.
 // connections counts those that the machine's sockets have at frontends of TCP.
 func connections(keys ...model.FrontendKey) (map[model.FrontendKey]int, error) {
 	at := make([]netip.AddrPort, len(keys))
@@ -427,6 +426,7 @@ func connections(keys ...model.FrontendKey) (map[model.FrontendKey]int, error) {
 	return counts, nil
 }
 
+// newChecking makes the checker of backends at this machine.
 func newChecking(log *slog.Logger) agent.Checking {
 	c := agent.Checking{Changed: make(chan struct{}, 1)}
 	c.Checker = health.New(health.Config{Log: log.With("component", "health"), Changed: func() {

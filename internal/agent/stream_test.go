@@ -300,7 +300,6 @@ func TestRelayOutlivesGarbage(t *testing.T) {
 	_ = silent
 }
 
-// TestRelayOutlivesASlowClient: one that asks and then neither reads nor answers.
 // TestRelayUnpacksNothing holds that an Envoy that somebody has taken over has the agent unpack no message: a few
 // kilobytes could be gigabytes.
 func TestRelayUnpacksNothing(t *testing.T) {
@@ -327,6 +326,7 @@ func TestRelayUnpacksNothing(t *testing.T) {
 	}
 }
 
+// TestRelayOutlivesASlowClient holds that a client which asks and then neither reads nor answers stops no other.
 func TestRelayOutlivesASlowClient(t *testing.T) {
 	m, a, c, w := serving(t)
 	slow := dialRelay(t, m)

@@ -1,6 +1,6 @@
 // Package guard holds the tests that keep this repository as its documents promise: imports,
-// pure packages, the form of packages and files, the glossary's words in names, and links
-// whose targets exist.
+// pure packages, the form of packages and files, names in comments, the glossary's words in
+// names, and links whose targets exist.
 //
 // The rules are read from ARCHITECTURE.md and docs/glossary.md, so these pages cannot drift from the
 // code. A violation names the location, the fault and the reason of the rule. Every check is

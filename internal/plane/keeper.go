@@ -42,7 +42,7 @@ type keeper struct {
 	patience time.Duration
 	tidies   time.Duration // how often
 	log      *slog.Logger
-	// adopt hands the loop steps from before its own; it returns errMoved to be asked
+	// adopt hands the loop steps from before its own; it returns history.ErrMoved to be asked
 	// again.
 	adopt func(context.Context, history.Adoption) error
 

@@ -319,7 +319,7 @@ func (v *secretVault) append(ctx context.Context, records [][]byte) error {
 type vault interface {
 	// load returns the records that can be read. With record.ErrDamaged there were more.
 	load(ctx context.Context) ([][]byte, error)
-	// append puts records behind the others. With errMoved others have touched them.
+	// append puts records behind the others. With history.ErrMoved others have touched them.
 	append(ctx context.Context, records [][]byte) error
 	// replace puts records into the place of all; epoch is that of the plane. With
 	// errFenced there are some of a later one, and they stay.

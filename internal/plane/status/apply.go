@@ -122,7 +122,7 @@ func ApplyBGPPeer(want v1alpha1.BGPPeerStatus, established metav1.Condition, kno
 	}
 }
 
-// Applier is statusWrite's Apply.
+// Applier is Apply of a Write.
 type Applier = func(live client.Object, now metav1.Time) client.Object
 
 // ApplierOf chooses by what the status is of; nil when it is of nothing.

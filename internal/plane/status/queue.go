@@ -19,7 +19,7 @@ const (
 	PendingDelay = 300 * time.Millisecond
 	// ProgrammedDelay is the same for an object that shows that it is programmed, and for the
 	// same generation: a machine that joins or is lost must not have all statuses written
-	// twice. With writePace it stays within 2 s, the age that a status may have.
+	// twice. With WritePace it stays within 2 s, the age that a status may have.
 	ProgrammedDelay = 1500 * time.Millisecond
 	// WritePace is the least time between two writes of one object; changes in between go
 	// into one write.
@@ -36,7 +36,7 @@ const (
 // queue decides whose status is written next, and when. It does no I/O and reads no
 // clock: times come in. It is not safe for concurrent use.
 //
-// A changed status waits at most for writePace after the object's last write, and for its
+// A changed status waits at most for WritePace after the object's last write, and for its
 // Delay. Only a status that stays the same and that somebody else overwrites waits longer.
 //
 // Statuses that are due wait in lanes: one of each namespace, kind, and answer, which is

@@ -15,7 +15,7 @@ import (
 )
 
 // statusBound is how long a status may differ from the truth while the API takes writes
-// faster than objects change: ProgrammedDelay and writePace are within it.
+// faster than objects change: ProgrammedDelay and WritePace are within it.
 const statusBound = 2 * time.Second
 
 // writerSim runs a status writer and its API in simulated time, in one goroutine.

@@ -95,7 +95,7 @@ func IsBuggy(a netip.Addr) bool {
 	return last == 0 || last == 255
 }
 
-// Buggy is how many addresses of the range isBuggy is true of.
+// Buggy is how many addresses of the range IsBuggy is true of.
 func (r Range) Buggy() uint64 {
 	if !r.From.Is4() {
 		return 0
@@ -200,7 +200,7 @@ func parseCIDR(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// RangesOf are the addresses of CIDRs, as inRanges wants them.
+// RangesOf are the addresses of CIDRs, as InRanges wants them.
 func RangesOf(prefixes []netip.Prefix) (ranges [Families][]Range) {
 	for _, p := range prefixes {
 		fam := FamilyOf(p.Addr())
@@ -248,7 +248,7 @@ func MergeRanges(ranges []Range) []Range {
 	return merged
 }
 
-// InRanges reports whether ranges that mergeRanges made have an address.
+// InRanges reports whether ranges that MergeRanges made have an address.
 func InRanges(ranges [Families][]Range, a netip.Addr) bool {
 	list := ranges[FamilyOf(a)]
 	i, exact := slices.BinarySearchFunc(list, a, func(r Range, a netip.Addr) int { return r.From.Compare(a) })

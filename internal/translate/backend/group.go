@@ -33,7 +33,7 @@ type GroupOptions struct {
 	Certificate model.CertificateID
 }
 
-// MakeGroup is the group of a Service's port, as findPort found it, with everything that
+// MakeGroup is the group of a Service's port, as FindPort found it, with everything that
 // decides how its backends are spoken to: the port's appProtocol, a BackendTLSPolicy, a
 // BackendPolicy, and what the route asks for. With a fault there is no group, and requests must not be sent
 // there in another way instead.

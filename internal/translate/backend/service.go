@@ -192,7 +192,7 @@ func (t *Tables) FindPort(c *memo.Context, n snapshot.Name, number int32) (Port,
 	return t.FindPortOf(c, n, number, corev1.ProtocolTCP)
 }
 
-// FindPortOf is findPort for a protocol.
+// FindPortOf is FindPort for a protocol.
 func (t *Tables) FindPortOf(c *memo.Context, n snapshot.Name, number int32, protocol corev1.Protocol) (Port, Fault, string) {
 	service := t.Services.Get(c, n)
 	if service == nil {

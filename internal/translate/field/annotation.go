@@ -50,7 +50,7 @@ func moreUnknown(more int) []string {
 	return []string{"metadata.annotations: nothing reads " + strconv.Itoa(more) + " more of " + v1alpha1.GroupVersion.Group}
 }
 
-// GatewayNotes are unknownNotes of a Gateway, which asks for addresses in a field.
+// GatewayNotes are UnknownAnnotations of a Gateway, which asks for addresses in a field.
 func GatewayNotes(annotations map[string]string) (notes []string) {
 	known := []string{v1alpha1.AnnotationPool, v1alpha1.AnnotationHosts}
 	names, more := findUnknown(annotations, known)

@@ -65,7 +65,7 @@ func IsLabel(s string) bool {
 }
 
 // Intersect returns the host that both a listener and a route take, each a name,
-// a wildcard, or anyHost.
+// a wildcard, or AnyHost.
 func Intersect(listener, route string) (string, bool) {
 	switch {
 	case listener == route || route == AnyHost:

@@ -27,7 +27,7 @@ type Listener struct {
 	Name     gatewayv1.SectionName
 	Port     int32
 	protocol gatewayv1.ProtocolType
-	Hostname string // anyHost when unset
+	Hostname string // field.AnyHost when unset
 
 	Accepted   ListenerResult
 	Conflicted ListenerResult

@@ -36,7 +36,7 @@ type Parent struct {
 }
 
 // ParentListener is a listener with the one of the model that serves it. What accepted and
-// resolved say here is final, but for a server name that somebody else has (lostTo).
+// resolved say here is final, but for a server name that somebody else has (LostTo).
 type ParentListener struct {
 	Listener
 	ID model.ListenerID // empty where no proxy serves it

@@ -49,7 +49,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	return t
 }
 
-// ReadsOfClients declares what clients and listenerPolicies read.
+// ReadsOfClients declares what clients and ListenerPolicies read.
 func (t *Tables) ReadsOfClients() memo.Option {
 	return memo.Reads(t.from.Targets.Classes, t.from.Targets.Slots, t.from.Gateway.Classes, t.from.Gateway.Parents, t.from.Host.Ports, t.from.Policy.Clients)
 }

@@ -61,7 +61,7 @@ func (t *Tables) backendOutcome(c *memo.Context, n snapshot.Name) (values, refer
 	return values, references
 }
 
-// ReadsOfRoutes declares what routePolicy reads.
+// ReadsOfRoutes declares what RoutePolicy reads.
 func (t *Tables) ReadsOfRoutes() memo.Option { return memo.Reads(t.from.Targets.Slots, t.Routes) }
 
 // RoutePolicy returns what the RoutePolicies of a route ask, and the groups that this

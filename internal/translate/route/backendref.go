@@ -27,7 +27,7 @@ func (c *compiler) backend(ref *gatewayv1.BackendObjectReference, path string) (
 	return group, port, ok
 }
 
-// group is makeGroup for a reference that servicePort resolved.
+// group is Tables.MakeGroup of room backend for a reference that servicePort resolved.
 func (c *compiler) group(service snapshot.Name, port backend.Port, o backend.GroupOptions, path string) (model.BackendGroup, bool) {
 	group, fault, problem := c.t.from.Backend.MakeGroup(c.ctx, service, port, o)
 	if fault != backend.Fine {

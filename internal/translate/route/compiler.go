@@ -52,7 +52,7 @@ func (c *compiler) refuseFor(reason gatewayv1.RouteConditionReason, path, proble
 	c.rule.Fail(reason, path+": "+problem)
 }
 
-// hostnames are the route's, lower case; anyHost when it names none.
+// hostnames are the route's, lower case; field.AnyHost when it names none.
 func (c *compiler) hostnames(names []gatewayv1.Hostname) []string {
 	var hosts []string
 	for i, h := range names {

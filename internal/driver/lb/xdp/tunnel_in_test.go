@@ -137,7 +137,7 @@ func (k *programRig) reasons() map[string]uint64 {
 	return all
 }
 
-// flowKey is that of a flow of the frontend for a protocol (0 TCP, 1 UDP).
+// flowKeyOf is the key of a flow of the frontend for a protocol (0 TCP, 1 UDP).
 func flowKeyOf(f family, protocol int) bpfFlowKey {
 	index := uint32(frontendIndex + protocol)
 	if f.v6() {
