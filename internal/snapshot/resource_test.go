@@ -57,6 +57,9 @@ func TestResources(t *testing.T) {
 			if trimmed := r.Trim(o, ""); trimmed.GetName() != "a" {
 				t.Errorf("Trim makes it %v", trimmed)
 			}
+			if policy := r.Targets != nil; policy && (r.refs == nil || r.ancestors == nil) || !policy && r.refs != nil {
+				t.Errorf("targets %v, with refs: %t, with ancestors: %t", r.Targets, r.refs != nil, r.ancestors != nil)
+			}
 			attached := 0
 			if RouteStatus(o) != nil {
 				attached++

@@ -83,8 +83,12 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 		t.from.Route.Routes, t.in.TCPRoutes, t.in.UDPRoutes, t.from.Route.Streams, t.in.IngressRoutes, t.in.Services)
 	more := map[snapshot.Kind]memo.Option{snapshot.KindClientPolicy: t.from.Listener.ReadsOfClients(), snapshot.KindLoadBalancerPolicy: t.from.Frontend.ReadsOfBalancing()}
 	for _, p := range t.in.Policies {
+		outcome, found := t.from.Policy.Outcomes[p.Kind]
+		if !found {
+			panic("nothing reads the values of a " + string(p.Kind) + ": package policy has no outcome of it")
+		}
 		newStatus(g, t, p.Kind, p, named(func(c *memo.Context, n snapshot.Name) (*Status, bool) { return t.policyStatus(c, p, n) }),
-			memo.Reads(p), t.from.Policy.Outcomes[p.Kind].Reads, targets, more[p.Kind])
+			memo.Reads(p), outcome.Reads, targets, more[p.Kind])
 	}
 	return t
 }
