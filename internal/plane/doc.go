@@ -4,22 +4,22 @@
 //
 // One goroutine, the loop, owns the snapshot, the translator, the history, the catalog and the
 // tracker; all others talk to it by channels. It receives, translates, publishes, judges and
-// writes (loop.go). Machines come first: a change is sent to them before any status is written.
-// Consoles come last: their questions have a bounded share of the loop's time (ask.go).
+// offers statuses to their writer (loop.go). Machines come first: a change is sent to them before any
+// status is written. Questions of consoles have a bounded share of the loop's time (ask.go).
 //
 // A file calls files after it in this order, and none before it:
 //
 //	plane, succession              the process: its parts, and the planes before this one
 //	loop, term, receive, own,      the steps of the loop; term is leadership, own the addresses of
 //	freeze, translate, publish,    this plane
-//	judge, offer, peers
+//	judge, offer, upstreams, peers
 //	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,
 //	certificates, askflows, ask
 //	frontend, checkers, handover,  what load balancers are sent: frontends and backends, checkers,
-//	network, newcomers, leaving,   VIPs and peers, the order in which machines come to a VIP and leave
-//	frontendstatus, fleet,         it; the type of a machine, and its addresses; the published
+//	newcomers, leaving, network,   the order in which machines come to a VIP and leave it, VIPs and
+//	frontendstatus, fleet,         peers; the type of a machine, and its addresses; the published
 //	holding, frontends,            frontends, and the machines that know each other
 //	neighbours
 //	staples, send, hearing,        the basis of the files above: OCSP responses, publishing, the

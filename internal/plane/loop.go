@@ -37,7 +37,7 @@ const (
 //	translate  the translator says what changes with it; the history holds back what is frozen
 //	publish    each machine is sent what changes for it
 //	judge      objects are compared with the reports of machines
-//	write      the status writer is offered what objects should show
+//	offer      the status writer is offered what objects should show
 //
 // A report of a machine begins at judge; it may also change what others are sent: publishStale.
 type loop struct {
@@ -78,7 +78,7 @@ type loop struct {
 	inGrace   bool                  // machines may still report for the first time
 	due       map[model.Object]bool // to be judged
 
-	// Of write.
+	// Of offer.
 	endTerm context.CancelFunc    // of the status writer's term; nil while it may not write
 	blinded map[model.Object]bool // pools that wait until every kind of owner can be read
 
@@ -117,8 +117,8 @@ func newLoop(p *Plane) *loop {
 	return l
 }
 
-// run serves every input in turn until ctx is done. Changes come first, machines before statuses, and
-// consoles last.
+// run serves every input until ctx is done. Changes that wait come first, then whatever is stale is published. Of the
+// other inputs any may be next; those of consoles have a bounded share of the time (questions).
 func (l *loop) run(ctx context.Context) {
 	batches := l.batches(ctx)
 	ticker := time.NewTicker(beat)

@@ -108,6 +108,14 @@ func (n *network) assigned() iter.Seq2[netip.Addr, *model.Assignment] {
 // isStale says that some VIP is not published as it is.
 func (n *network) isStale() bool { return len(n.stale) > 0 }
 
+// receive returns the VIPs that are not published as they are, and these others, and takes them for published.
+func (n *network) receive(others map[model.VIPKey]bool) map[model.VIPKey]bool {
+	stale := maps.Clone(n.stale)
+	maps.Copy(stale, others)
+	clear(n.stale)
+	return stale
+}
+
 // remove takes a VIP from a machine.
 func (n *network) remove(k model.VIPKey) {
 	delete(n.vips, k)
@@ -120,24 +128,6 @@ func (n *network) listeners(k model.VIPKey) []model.ListenerID {
 		return v.Listeners
 	}
 	return nil
-}
-
-// tellVIPs adds the VIPs that changed to an update.
-func (l *loop) tellVIPs(update *southbound.Update) error {
-	n := &l.network
-	maps.Copy(n.stale, l.newcomers.receive())
-	var errs []error
-	for k := range n.stale {
-		delete(n.stale, k)
-		var m proto.Message
-		if v := n.vips[k]; v != nil {
-			told := *v
-			told.Awaited = l.newcomers.awaited(k.Machine, v)
-			m = wire.VIP(told, func(id model.ListenerID) string { return string(id) })
-		}
-		errs = append(errs, addTo(update, k.Machine, agentv1.VipType, wire.VIPName(k.Address), m))
-	}
-	return errors.Join(errs...)
 }
 
 // addTo adds a resource of a machine to an update; nil: the machine has it no longer.

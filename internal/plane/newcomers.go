@@ -1,15 +1,21 @@
 package plane
 
 import (
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/wire"
+	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
 // movesFollowed is how often one that comes follows another machine's tunnels. A machine that begins
@@ -211,6 +217,21 @@ func (l *loop) admit(key model.FrontendKey, name string, n *newcomer, now time.T
 	if len(awaited) == 0 {
 		c.drop(key, name)
 	}
+}
+
+// tellVIPs adds to an update the VIPs that changed, or for which other machines are awaited.
+func (l *loop) tellVIPs(update *southbound.Update) error {
+	var errs []error
+	for k := range l.network.receive(l.newcomers.receive()) {
+		var m proto.Message
+		if v := l.network.vip(k); v != nil {
+			told := *v
+			told.Awaited = l.newcomers.awaited(k.Machine, v)
+			m = wire.VIP(told, func(id model.ListenerID) string { return string(id) })
+		}
+		errs = append(errs, addTo(update, k.Machine, agentv1.VipType, wire.VIPName(k.Address), m))
+	}
+	return errors.Join(errs...)
 }
 
 // miss notes that a VIP is announced though machines have not followed a revision.

@@ -64,7 +64,7 @@ func (l *loop) status() model.Status {
 			s.Problems = append(s.Problems, model.Problem{Severity: model.SeverityWarning, Subject: o.String(), Reason: reason, Message: message})
 		}
 	}
-	s.OfOthers = l.translator.OfOthers()
+	s.OfOthers = l.translator.CountOthers()
 	s.VIPs, s.Sessions = l.vipStatuses(), l.sessionStatuses()
 	if s.Plane.Leading {
 		s.Problems = append(s.Problems, networkProblems(s.VIPs, s.Sessions)...)

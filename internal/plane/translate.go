@@ -34,7 +34,10 @@ func (l *loop) remember(ch translate.Changes) (changed []snapshot.Key) {
 
 // tellOfOthers says once that there are IngressRoutes that nobody of ours serves: they have no status.
 func (l *loop) tellOfOthers() {
-	if n := l.translator.OfOthers(); n > 0 && !l.toldOf {
+	if l.toldOf {
+		return
+	}
+	if n := l.translator.CountOthers(); n > 0 {
 		l.toldOf = true
 		l.plane.config.Log.Info("IngressRoutes of other classes are not ours (--ingress-class)", "count", n)
 	}

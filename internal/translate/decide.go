@@ -99,8 +99,8 @@ func (t *Translator) Others() (others []model.Object) {
 	return others
 }
 
-// OfOthers counts the IngressRoutes that are another controller's.
-func (t *Translator) OfOthers() (n int) {
+// CountOthers counts the IngressRoutes that are another controller's.
+func (t *Translator) CountOthers() (n int) {
 	for range t.contour.Others.All() {
 		n++
 	}
