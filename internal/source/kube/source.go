@@ -60,8 +60,8 @@ type Source struct {
 	identity  rest.Interface
 	contact   contact
 
-	mu      sync.Mutex
-	uid     string // of the namespace kube-system; empty: unknown
+	asking  chan struct{} // has one element while the following are read or written
+	uid     string        // of the namespace kube-system; empty: unknown
 	uidRead time.Time
 }
 
@@ -80,7 +80,7 @@ func newSource(c Config, base func(*http.Transport)) (*Source, error) {
 	if c.Selector == nil {
 		c.Selector = labels.Everything()
 	}
-	s := &Source{config: c, table: newTable(c.Now)}
+	s := &Source{config: c, table: newTable(c.Now), asking: make(chan struct{}, 1)}
 	s.contact = contact{failing: map[*follower]error{}}
 	client, host, err := s.client(base)
 	if err != nil {
@@ -208,8 +208,12 @@ func (s *Source) note(f *follower, err error) {
 // not allow the question. It is not asked again if that was done after since. The error of an upstream that is our own
 // API has ReasonOwnAPI.
 func (s *Source) clusterUID(ctx context.Context, since time.Time) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	select {
+	case s.asking <- struct{}{}:
+		defer func() { <-s.asking }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 	if s.uidRead.After(since) {
 		return s.uid, nil
 	}

@@ -204,7 +204,7 @@ func (s *stream) copy(w watch.Interface, record *cloud.Record, sweep, initial <-
 				return s.ended(record, time.Since(begin))
 			}
 			if e.Type == watch.Error {
-				return s.failure(e, record)
+				return s.failure(e, record, time.Since(begin))
 			}
 			if goOn, next := s.pass(e, record); !next {
 				return goOn
@@ -233,16 +233,19 @@ func (s *stream) ended(record *cloud.Record, lasted time.Duration) bool {
 }
 
 // failure decides what follows an error that was sent as an event.
-func (s *stream) failure(e watch.Event, record *cloud.Record) bool {
+func (s *stream) failure(e watch.Event, record *cloud.Record, lasted time.Duration) bool {
 	err := apierrors.FromObject(e.Object)
+	undecoded := apierrors.HasStatusCause(err, decodingCause)
 	switch {
+	case undecoded && record.Err() != nil:
+		return s.ended(record, lasted) // there was no event: the connection broke
 	case stale(err) && s.initial && s.from != "":
 		s.send(e) // the reflector begins again
 		return false
 	case stale(err) && !s.initial:
 		s.expire()
 		return false
-	case record.Err() == nil && apierrors.HasStatusCause(err, decodingCause):
+	case undecoded:
 		err = cloud.BadAnswer("%w", err)
 	}
 	if err = s.f.describe("watch", err, record); s.initial {
