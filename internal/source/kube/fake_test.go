@@ -282,7 +282,12 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource, namesp
 		f.mu.Lock()
 		news, now := f.news, f.rv
 		changes := slices.DeleteFunc(slices.Clone(f.log), func(c change) bool { return c.rv <= from || c.resource != resource })
+		missed := from < f.oldest-1
 		f.mu.Unlock()
+		if missed {
+			event("ERROR", failure(http.StatusGone, metav1.StatusReasonExpired, "too old resource version"))
+			return
+		}
 		from = max(now, from)
 		for _, c := range changes {
 			switch before, after := f.selects(r, namespace, c.old), f.selects(r, namespace, c.new); {
