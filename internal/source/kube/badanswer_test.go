@@ -277,6 +277,7 @@ func TestRetryAfter(t *testing.T) {
 		})
 		s := f.follow(t, nil)
 		time.Sleep(59 * time.Second)
+		synctest.Wait()
 		if len(at) != 1 {
 			t.Errorf("%d requests within a minute", len(at))
 		}

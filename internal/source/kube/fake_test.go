@@ -472,6 +472,27 @@ func (s *sink) Contact(err error) {
 	s.contacts = append(s.contacts, err)
 }
 
+// lists says how many Replaces there were.
+func (s *sink) lists() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.replaced
+}
+
+// unchanged says whether the last Replace gave what there was.
+func (s *sink) unchanged() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.same
+}
+
+// text is all that there is.
+func (s *sink) text() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return state(s.have)
+}
+
 // took is what was given since the last time.
 func (s *sink) took() string {
 	s.mu.Lock()

@@ -207,7 +207,7 @@ func anyHistory(t *testing.T, r *rand.Rand) {
 	}
 	fresh := f.follow(t, same)
 	time.Sleep(time.Minute)
-	if got, want := state(s.have), state(fresh.have); got != want {
+	if got, want := s.text(), fresh.text(); got != want {
 		t.Errorf("in the end:\n%s\nwant:\n%s", got, want)
 	}
 }

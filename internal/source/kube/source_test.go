@@ -39,8 +39,8 @@ func want(t *testing.T, what, got, want string) {
 // listedAgain fails unless both kinds were listed twice. Two lists may be given as one.
 func (s *sink) listedAgain(t *testing.T) {
 	t.Helper()
-	if s.replaced != 2 && s.replaced != 3 {
-		t.Errorf("%d lists were given", s.replaced)
+	if n := s.lists(); n != 2 && n != 3 {
+		t.Errorf("%d lists were given", n)
 	}
 }
 
@@ -125,8 +125,8 @@ func TestPartition(t *testing.T) {
 			slices.Sort(asked)
 			want(t, "asked", strings.Join(slices.Compact(asked), ", "), "/api/v1/namespaces/kube-system, /api/v1/services, /api/v1/services watch, "+
 				"/apis/discovery.k8s.io/v1/endpointslices, /apis/discovery.k8s.io/v1/endpointslices watch")
-			if s.replaced != 1 {
-				t.Errorf("%d lists were given", s.replaced)
+			if n := s.lists(); n != 1 {
+				t.Errorf("%d lists were given", n)
 			}
 			f.put(newService("a/two"), newSlice("a/one-1", "one", "10.0.0.1"))
 			moment()
@@ -165,7 +165,7 @@ func TestSweep(t *testing.T) {
 		want(t, "first", s.took(), "replace a/one")
 		time.Sleep(42 * time.Minute)
 		want(t, "swept", s.took(), "replace a/one; replace a/one")
-		if !s.same {
+		if !s.unchanged() {
 			t.Error("a service that has not changed was given anew")
 		}
 		for _, err := range s.heard() {
