@@ -95,13 +95,13 @@ test-quick: ## Guards and tests that take seconds, with cached results
 	@go test -short -ldflags="$$(tools/ldflags.sh test)" $(TESTFLAGS) $(PACKAGES)
 
 test-only: build ## Only the tests of PACKAGES, without linters
-	@tools/setup.sh demo test cluster debian uml
+	@tools/setup.sh demo test cluster debian uml openstack
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $(PACKAGES) | $(SUM)
 
 test-root: build ## Only the packages whose tests need root, and no skip for want of it
 	@[[ $$(id -u) == 0 ]] || { echo "test-root: run as root: these tests make network namespaces and mounts" >&2; exit 1; }
-	@tools/setup.sh demo test cluster debian uml
+	@tools/setup.sh demo test cluster debian uml openstack
 	@go build -o .tools/bin/ ./tools/testsum
 	@$(TEST) $$(go list $(ROOT_PACKAGES) 2>/dev/null) | $(SUM)
 

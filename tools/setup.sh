@@ -11,6 +11,7 @@
 #   tools/setup.sh cluster    what tests in a real Kubernetes cluster run: Kubernetes, containerd, runc, images
 #   tools/setup.sh debian     a Debian whose systemd tests boot, to try our packages in
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
+#   tools/setup.sh openstack  a real OpenStack cloud for tests: keystone and octavia, and RabbitMQ
 #
 # Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser.
 #
@@ -276,14 +277,61 @@ setup_uml() {
 		say "going on without user-mode Linux: tests of IPVS and VRFs skip"
 }
 
-[[ $# -gt 0 ]] || set -- demo test generate lint cluster debian uml
+# A cloud for tests, in .tools/openstack. Nothing of it touches the system, and no service is installed: the programs of
+# RabbitMQ are unpacked only. Tests that need the cloud skip where it cannot be had.
+setup_openstack() {
+	local dir=.tools/openstack key log=.tools/openstack.log stdlib
+	local erlang=(base asn1 crypto public-key mnesia runtime-tools ssl eldap ftp tftp inets snmp os-mon parsetools syntax-tools tools xmerl)
+	if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+		say "going on without OpenStack, which needs Python 3.11: tests of a real cloud skip"
+		return
+	fi
+	key="$(sha256sum <tools/openstack.txt) $(python3 --version) $PWD"
+	if ! built "$dir/venv.stamp" "$key"; then
+		stdlib=$(python3 -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')
+		debian "$stdlib/ensurepip" python3-venv "OpenStack for tests is installed by pip into a directory of its own"
+		say "installing keystone and octavia (PyPI, tools/openstack.txt, 300 MB): tests read load balancers of a real cloud"
+		rm -rf "$dir/venv"
+		python3 -m venv "$dir/venv"
+		"$dir/venv/bin/python" -m pip install --quiet --disable-pip-version-check --requirement tools/openstack.txt >"$log" 2>&1 ||
+			die "pip install: $(tail -n 3 "$log")"
+		printf '%s' "$key" >"$dir/venv.stamp"
+	fi
+	key=rabbitmq-1
+	built "$dir/rabbitmq.stamp" "$key" && return
+	if ! command -v apt-get >/dev/null; then
+		say "going on without RabbitMQ, which is unpacked from Debian's packages: tests of notifications skip"
+		return
+	fi
+	say "unpacking RabbitMQ (Debian, 35 MB): tests read the notifications of a real cloud"
+	rm -rf "$dir/debs" "$dir/rabbitmq"
+	mkdir -p "$dir/debs"
+	local as_root=()
+	[[ $(id -u) == 0 ]] || as_root=(sudo)
+	fetch() (cd "$dir/debs" && apt-get download rabbitmq-server "${erlang[@]/#/erlang-}")
+	if ! fetch >"$log" 2>&1; then # the usual cause: no package lists yet, or old ones
+		"${as_root[@]}" apt-get update >"$log" 2>&1 || die "apt-get update: $(tail -n 3 "$log")"
+		fetch >"$log" 2>&1 || die "apt-get download: $(tail -n 3 "$log")"
+	fi
+	local package
+	for package in "$dir"/debs/*.deb; do
+		dpkg -x "$package" "$dir/rabbitmq"
+	done
+	rm -rf "$dir/debs"
+	# Debian's Erlang knows only where its package puts it.
+	# shellcheck disable=SC2016 # expanded when Erlang starts
+	sed -i 's|ROOTDIR=/usr/lib/erlang$|ROOTDIR=${ERL_ROOTDIR:-/usr/lib/erlang}|' "$dir"/rabbitmq/usr/lib/erlang/erts-*/bin/erl "$dir"/rabbitmq/usr/lib/erlang/bin/erl
+	printf '%s' "$key" >"$dir/rabbitmq.stamp"
+}
+
+[[ $# -gt 0 ]] || set -- demo test generate lint cluster debian uml openstack
 mkdir -p .tools/bin bin
 exec 9>.tools/lock
 flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	demo | test | generate | lint | cluster | debian | uml | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser) "setup_$part" ;;
-	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser)" ;;
+	demo | test | generate | lint | cluster | debian | uml | openstack | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, openstack, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser)" ;;
 	esac
 done

