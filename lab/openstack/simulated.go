@@ -258,6 +258,12 @@ func (s *Simulated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.signIn(w, r)
 		return
 	}
+	if path == "load-balancer" {
+		reply(w, http.StatusOK, object{"versions": []object{{
+			"id": "v2.0", "status": "CURRENT", "links": []object{{"rel": "self", "href": "http://" + r.Host + "/load-balancer/v2"}},
+		}}})
+		return
+	}
 	t, ok := s.tokens[r.Header.Get("X-Auth-Token")]
 	if !ok || !t.until.IsZero() && !s.now().Before(t.until) {
 		reply(w, http.StatusUnauthorized, object{"error": object{"code": 401, "message": "The request you have made requires authentication.", "title": "Unauthorized"}})

@@ -1,0 +1,343 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	clients "github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/applicationcredentials"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/projects"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/roles"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/users"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/l7policies"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/listeners"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/loadbalancers"
+	"github.com/gophercloud/gophercloud/v2/openstack/loadbalancer/v2/pools"
+
+	"fairlead.dev/internal/source/cloud"
+	lab "fairlead.dev/lab/openstack"
+)
+
+// patience bounds the wait for a change, on a busy machine too.
+const patience = time.Minute
+
+// tenant changes load balancers of one project as its users do.
+type tenant struct {
+	t       *testing.T
+	client  *gophercloud.ServiceClient
+	project string
+	sink    *sink
+}
+
+// eventually waits until all services are as wanted, one a line.
+func (c *tenant) eventually(what string, want ...string) {
+	c.t.Helper()
+	began := time.Now()
+	for c.sink.texts() != strings.Join(want, "\n") {
+		if time.Since(began) > patience {
+			contact, _, _ := c.sink.state()
+			c.t.Fatalf("%s: got\n%s\nwant\n%s\n(%s)", what, c.sink.texts(), strings.Join(want, "\n"), contact)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	c.t.Logf("%s: %s", what, time.Since(began).Round(time.Millisecond))
+}
+
+// do repeats a change that is refused while an earlier one goes on (409).
+func (c *tenant) do(what string, change func(ctx context.Context) error) {
+	c.t.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err := change(c.t.Context())
+		var status gophercloud.ErrUnexpectedResponseCode
+		if err == nil {
+			return
+		}
+		if !errors.As(err, &status) || status.Actual != 409 || time.Since(began) > patience {
+			c.t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// run runs a source of a real or simulated cloud until the test ends.
+func run(t *testing.T, clouds string, change func(*Config)) *sink {
+	t.Helper()
+	credentials, err := ParseClouds([]byte(clouds), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSink()
+	cfg := Config{Name: "up01", Credentials: credentials, Sink: s, Log: testLog, Allow: cloud.Allow{PlainHTTP: true}}
+	if change != nil {
+		change(&cfg)
+	}
+	source, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		source.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return s
+}
+
+// The simulated cloud and the real one are one contract: what the source does at the one, it
+// does at the other.
+func TestSimulatedCloud(t *testing.T) {
+	sim := lab.NewSimulated()
+	sim.ChangeTime = 300 * time.Millisecond
+	server := httptest.NewServer(sim)
+	defer server.Close()
+	project := sim.Project("team01")
+	clouds := strings.ReplaceAll(adminCloud, "http://cloud.example", server.URL)
+	provider, err := clients.AuthenticatedClient(t.Context(), gophercloud.AuthOptions{
+		IdentityEndpoint: server.URL + "/identity/v3", Username: "admin", Password: "secret", DomainName: "Default", TenantName: "admin",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	contract(t, provider, project, run(t, clouds, nil))
+}
+
+// realCloud is a real cloud with the project team01.
+func realCloud(t *testing.T, cfg lab.Config) (*lab.Cloud, *gophercloud.ProviderClient, string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cfg.Dir = t.TempDir()
+	c, err := lab.Start(ctx, cfg)
+	if errors.Is(err, lab.ErrMissing) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Stop)
+	provider, err := c.Provider(ctx, "admin", lab.Password, "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, provider, createProject(t, provider, "team01")
+}
+
+func identityOf(t *testing.T, provider *gophercloud.ProviderClient) *gophercloud.ServiceClient {
+	t.Helper()
+	identity, err := clients.NewIdentityV3(provider, gophercloud.EndpointOpts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity
+}
+
+func createProject(t *testing.T, provider *gophercloud.ProviderClient, name string) string {
+	t.Helper()
+	p, err := projects.Create(t.Context(), identityOf(t, provider), projects.CreateOpts{Name: name, DomainID: "default"}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.ID
+}
+
+// A real keystone and a real octavia.
+func TestRealCloud(t *testing.T) {
+	c, provider, project := realCloud(t, lab.Config{})
+	t.Run("admin", func(t *testing.T) { contract(t, provider, project, run(t, string(c.CloudsYAML()), nil)) })
+	t.Run("seeded", func(t *testing.T) { seeded(t, c, project) })
+	t.Run("users", func(t *testing.T) { ordinaryUsers(t, c, provider) })
+}
+
+// contract changes load balancers in every way and waits until each change arrives.
+func contract(t *testing.T, provider *gophercloud.ProviderClient, project string, s *sink) {
+	client, err := clients.NewLoadBalancerV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &tenant{t: t, client: client, project: project, sink: s}
+	weight := 3
+	var lb *loadbalancers.LoadBalancer
+	c.do("create", func(ctx context.Context) (err error) {
+		lb, err = loadbalancers.Create(ctx, client, loadbalancers.CreateOpts{
+			Name: "web", ProjectID: project, VipSubnetID: "11111111-1111-1111-1111-111111111111", Tags: []string{"team=shop"},
+			Listeners: []listeners.CreateOpts{{Name: "http", Protocol: "HTTP", ProtocolPort: 80, DefaultPool: &pools.CreateOpts{
+				Name: "green", Protocol: "HTTP", LBMethod: "ROUND_ROBIN",
+				Members: []pools.CreateMemberOpts{{Address: "10.0.0.1", ProtocolPort: 8080, Weight: &weight}, {Address: "2001:db8::1", ProtocolPort: 8080}},
+			}}},
+		}).Extract()
+		return err
+	})
+	c.eventually("created", "team01 web port-80/TCP=10.0.0.1:8080*3 [2001:db8::1]:8080")
+	if labels := s.get(lb.ID).Labels; labels["team"] != "shop" || labels[labelID] != lb.ID {
+		t.Errorf("labels %v", labels)
+	}
+	listener, pool := c.first(lb.ID)
+
+	var member *pools.Member
+	c.do("add a member", func(ctx context.Context) (err error) {
+		member, err = pools.CreateMember(ctx, client, pool, pools.CreateMemberOpts{Address: "10.0.0.2", ProtocolPort: 8080}).Extract()
+		return err
+	})
+	c.eventually("member added", "team01 web port-80/TCP=10.0.0.1:8080*3 10.0.0.2:8080 [2001:db8::1]:8080")
+	update := func(what string, opts pools.UpdateMemberOpts, want string) {
+		t.Helper()
+		c.do(what, func(ctx context.Context) error {
+			_, err := pools.UpdateMember(ctx, client, pool, member.ID, opts).Extract()
+			return err
+		})
+		c.eventually(what, "team01 web port-80/TCP=10.0.0.1:8080*3 "+want+" [2001:db8::1]:8080")
+	}
+	seven, zero, yes, no := 7, 0, true, false
+	update("weight 7", pools.UpdateMemberOpts{Weight: &seven}, "10.0.0.2:8080*7")
+	update("weight 0", pools.UpdateMemberOpts{Weight: &zero}, "10.0.0.2:8080(draining)")
+	update("backup", pools.UpdateMemberOpts{Weight: &seven, Backup: &yes}, "10.0.0.2:8080*7(backup)")
+	update("member down", pools.UpdateMemberOpts{AdminStateUp: &no}, "10.0.0.2:8080*7(down)(backup)")
+	c.do("delete the member", func(ctx context.Context) error {
+		return pools.DeleteMember(ctx, client, pool, member.ID).ExtractErr()
+	})
+	c.eventually("member deleted", "team01 web port-80/TCP=10.0.0.1:8080*3 [2001:db8::1]:8080")
+
+	var blue *pools.Pool
+	c.do("create a pool", func(ctx context.Context) (err error) {
+		blue, err = pools.Create(ctx, client, pools.CreateOpts{LoadbalancerID: lb.ID, Name: "blue", Protocol: "HTTP", LBMethod: "ROUND_ROBIN"}).Extract()
+		return err
+	})
+	c.do("give it a member", func(ctx context.Context) error {
+		_, err := pools.CreateMember(ctx, client, blue.ID, pools.CreateMemberOpts{Address: "10.1.0.1", ProtocolPort: 80}).Extract()
+		return err
+	})
+	c.do("create a policy", func(ctx context.Context) error {
+		_, err := l7policies.Create(ctx, client, l7policies.CreateOpts{ListenerID: listener, Action: l7policies.ActionRedirectToPool, RedirectPoolID: blue.ID}).Extract()
+		return err
+	})
+	c.eventually("pool of a policy", "team01 web pool port-80/TCP=10.1.0.1:80", "team01 web port-80/TCP=10.0.0.1:8080*3 [2001:db8::1]:8080")
+
+	c.do("a listener", func(ctx context.Context) error {
+		_, err := listeners.Create(ctx, client, listeners.CreateOpts{LoadbalancerID: lb.ID, Protocol: "HTTP", ProtocolPort: 81, DefaultPoolID: blue.ID}).Extract()
+		return err
+	})
+	c.eventually("listener", "team01 web port-80/TCP=10.0.0.1:8080*3 [2001:db8::1]:8080; port-81/TCP=10.1.0.1:80")
+	c.do("load balancer down", func(ctx context.Context) error {
+		_, err := loadbalancers.Update(ctx, client, lb.ID, loadbalancers.UpdateOpts{AdminStateUp: &no}).Extract()
+		return err
+	})
+	c.eventually("load balancer down", "team01 web port-80/TCP=10.0.0.1:8080*3(down) [2001:db8::1]:8080(down); port-81/TCP=10.1.0.1:80(down)")
+	c.do("delete the load balancer", func(ctx context.Context) error {
+		return loadbalancers.Delete(ctx, client, lb.ID, loadbalancers.DeleteOpts{Cascade: true}).ExtractErr()
+	})
+	c.eventually("load balancer deleted", "")
+}
+
+// first are the IDs of a load balancer's only listener and pool.
+func (c *tenant) first(lb string) (listener, pool string) {
+	c.t.Helper()
+	pages, err := listeners.List(c.client, listeners.ListOpts{LoadbalancerID: lb}).AllPages(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	all, err := listeners.ExtractListeners(pages)
+	if err != nil || len(all) != 1 {
+		c.t.Fatalf("%v, %v", all, err)
+	}
+	return all[0].ID, all[0].DefaultPoolID
+}
+
+// seeded reads several pages of a real cloud.
+func seeded(t *testing.T, c *lab.Cloud, project string) {
+	const balancers, members = 1100, 2
+	if _, err := c.Seed(t.Context(), project, balancers, members); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s := run(t, string(c.CloudsYAML()), func(cfg *Config) { cfg.RequestsPerSecond = 1000 })
+	for {
+		_, replaced, _ := s.state()
+		if replaced > 0 {
+			break
+		}
+		if time.Since(began) > 5*patience {
+			contact, _, puts := s.state()
+			t.Fatalf("no complete list: %s, %d services", contact, puts)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	endpoints := 0
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, service := range s.services {
+		endpoints += service.Endpoints()
+	}
+	if len(s.services) != balancers || endpoints != balancers*members {
+		t.Errorf("%d services with %d endpoints", len(s.services), endpoints)
+	}
+	t.Logf("%d load balancers in %s", balancers, time.Since(began))
+}
+
+// ordinaryUsers are a user who is a member of two projects, and an application credential.
+func ordinaryUsers(t *testing.T, c *lab.Cloud, admin *gophercloud.ProviderClient) {
+	identity := identityOf(t, admin)
+	role, err := roles.Create(t.Context(), identity, roles.CreateOpts{Name: "load-balancer_member"}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := users.Create(t.Context(), identity, users.CreateOpts{Name: "user", Password: "pass", DomainID: "default"}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"team11", "team12", "team13"} {
+		project := createProject(t, admin, name)
+		if _, err := c.Seed(t.Context(), project, 1, 1); err != nil {
+			t.Fatal(err)
+		}
+		if name == "team13" {
+			continue
+		}
+		if err := roles.Assign(t.Context(), identity, role.ID, roles.AssignOpts{UserID: user.ID, ProjectID: project}).ExtractErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	provider, err := c.Provider(t.Context(), "user", "pass", "team12")
+	if err != nil {
+		t.Fatal(err)
+	}
+	application, err := applicationcredentials.Create(t.Context(), identityOf(t, provider), user.ID, applicationcredentials.CreateOpts{Name: "fairlead"}).Extract()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, credentials := range []struct{ name, clouds, projects string }{
+		{"user", fmt.Sprintf("clouds: {c: {auth: {auth_url: '%s', username: user, password: pass, user_domain_name: Default, project_name: team11}}}", c.AuthURL), "team11 team12"},
+		{"application credential", fmt.Sprintf("clouds: {c: {auth: {auth_url: '%s', application_credential_id: %s, application_credential_secret: %s}}}", c.AuthURL, application.ID, application.Secret), "team12"},
+		{"its name", fmt.Sprintf("clouds: {c: {auth: {auth_url: '%s', application_credential_name: fairlead, application_credential_secret: %s, username: user, user_domain_id: default}}}", c.AuthURL, application.Secret), "team12"},
+	} {
+		t.Run(credentials.name, func(t *testing.T) {
+			s := run(t, credentials.clouds, nil)
+			began := time.Now()
+			var got []string
+			for {
+				_, replaced, _ := s.state()
+				got = got[:0]
+				for _, line := range strings.Split(s.texts(), "\n") {
+					project, _, _ := strings.Cut(line, " ")
+					got = append(got, project)
+				}
+				if replaced > 0 || time.Since(began) > patience {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+			if contact, _, _ := s.state(); strings.Join(got, " ") != credentials.projects || contact != "ok" {
+				t.Errorf("got %v, want %s (%s)", got, credentials.projects, contact)
+			}
+		})
+	}
+}
