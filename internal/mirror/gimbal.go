@@ -94,12 +94,13 @@ func withoutEndpoints(n snapshot.Name) Write {
 // mirrorsGimbal says whether a stored EndpointSlice was made by Kubernetes of the Endpoints that Gimbal wrote for a
 // Service that an upstream has taken over. Nobody keeps them any more.
 func (m *Mirror) mirrorsGimbal(o snapshot.Object) bool {
-	labels := o.GetLabels()
-	if labels[discoveryv1.LabelManagedBy] != mirroringManager {
-		return false
-	}
-	n := snapshot.Name{Namespace: o.GetNamespace(), Name: labels[discoveryv1.LabelServiceName]}
+	n := snapshot.Name{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
 	by, ours := m.owners[n]
 	service := m.services[n]
-	return ours && service != nil && gimbalBackend(service.Labels) == by.upstream
+	return isMirrored(o) && ours && service != nil && gimbalBackend(service.Labels) == by.upstream
+}
+
+// isMirrored says whether Kubernetes has made an EndpointSlice of Endpoints.
+func isMirrored(o snapshot.Object) bool {
+	return o.GetLabels()[discoveryv1.LabelManagedBy] == mirroringManager
 }

@@ -121,7 +121,11 @@ func TestAdoption(t *testing.T) {
 		w.list("up", app("team/app", "10.0.0.1", "10.0.0.3"), app("team/"+long, "10.0.1.1"))
 		w.settle()
 		want := []string{"team/other-app: 10.0.9.1", "team/up-app: 10.0.0.1 10.0.0.3", longName + ": 10.0.1.1"}
-		expect(t, "in effect", w.inEffect(), want...)
+		// Of what is gone the Service is deleted. Kubernetes deletes the EndpointSlice.
+		expect(t, "in effect", w.inEffect(), want[0], want[1], before[2], want[2])
+		if _, is := w.effect[snapshot.Key{Kind: snapshot.KindService, Name: snapshot.Name{Namespace: "team", Name: "up-gone"}}]; is {
+			t.Error("the Service of what is gone is in effect")
+		}
 		w.unmirror()
 		w.settle()
 		expect(t, "in effect when Kubernetes has done its part", w.inEffect(), want...)

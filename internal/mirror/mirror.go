@@ -26,6 +26,8 @@ type Mirror struct {
 
 	// labelled are the stored objects with the label of an upstream, or of a backend of Gimbal.
 	labelled map[backend]map[snapshot.Key]bool
+	// mirrored are the EndpointSlices that Kubernetes has made of the Endpoints of a Service.
+	mirrored map[snapshot.Name]map[snapshot.Key]bool
 
 	owners  map[snapshot.Name]owner // of the names of Services
 	wanted  map[snapshot.Key]snapshot.Object
@@ -61,7 +63,7 @@ func New() *Mirror {
 		upstreams: map[string]*upstream{}, services: map[snapshot.Name]*corev1.Service{}, slices: map[snapshot.Name]*discoveryv1.EndpointSlice{},
 		namespaces: map[string]bool{}, owners: map[snapshot.Name]owner{}, wanted: map[snapshot.Key]snapshot.Object{},
 		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]Write{}, dirty: map[snapshot.Key]bool{},
-		labelled: map[backend]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
+		labelled: map[backend]map[snapshot.Key]bool{}, mirrored: map[snapshot.Name]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
 	}
 }
 
@@ -74,9 +76,8 @@ func Mirrored(k snapshot.Kind) bool {
 // Stored notes a change in the API, of a kind that is Mirrored.
 func (m *Mirror) Stored(c snapshot.Change) {
 	n := c.Key.Name
-	if before := m.storedObject(c.Key); before != nil {
-		delete(m.labelled[backendOf(before)], c.Key)
-	}
+	m.index(c.Key, false)
+	defer m.index(c.Key, true)
 	switch c.Key.Kind {
 	case snapshot.KindService:
 		before := m.services[n]
@@ -86,6 +87,7 @@ func (m *Mirror) Stored(c snapshot.Change) {
 			delete(m.services, n)
 		}
 		m.dirty[c.Key] = true
+		m.markMirrored(n)
 		m.reconsiderName(n, before)
 	case snapshot.KindEndpointSlice:
 		if o, is := c.Object.(*discoveryv1.EndpointSlice); is {
@@ -106,12 +108,39 @@ func (m *Mirror) Stored(c snapshot.Change) {
 			m.reconsider(func(e *service) bool { return e.namespace == n.Name })
 		}
 	}
-	if after := m.storedObject(c.Key); after != nil && backendOf(after) != (backend{}) {
-		by := backendOf(after)
-		if m.labelled[by] == nil {
-			m.labelled[by] = map[snapshot.Key]bool{}
+}
+
+// index notes a stored object among those of its upstream and its Service, or takes it out.
+func (m *Mirror) index(k snapshot.Key, in bool) {
+	o := m.storedObject(k)
+	if o == nil {
+		return
+	}
+	if by := backendOf(o); by != (backend{}) {
+		note(m.labelled, by, k, in)
+	}
+	if isMirrored(o) {
+		note(m.mirrored, m.serviceOf(k), k, in)
+	}
+}
+
+func note[K comparable](index map[K]map[snapshot.Key]bool, at K, k snapshot.Key, in bool) {
+	if !in {
+		if delete(index[at], k); len(index[at]) == 0 {
+			delete(index, at)
 		}
-		m.labelled[by][c.Key] = true
+		return
+	}
+	if index[at] == nil {
+		index[at] = map[snapshot.Key]bool{}
+	}
+	index[at][k] = true
+}
+
+// markMirrored has the EndpointSlices looked at again that Kubernetes has made of the Endpoints of a Service.
+func (m *Mirror) markMirrored(n snapshot.Name) {
+	for k := range m.mirrored[n] {
+		m.dirty[k] = true
 	}
 }
 
@@ -205,13 +234,6 @@ func (m *Mirror) markOf(name string) {
 	for _, gimbal := range []bool{false, true} {
 		for k := range m.labelled[backend{name, gimbal}] {
 			m.dirty[k] = true
-		}
-	}
-	if u := m.upstreams[name]; u != nil && u.object.Spec.Naming == v1alpha1.NamingGimbal {
-		for n, o := range m.slices {
-			if o.Labels[discoveryv1.LabelManagedBy] == mirroringManager {
-				m.dirty[snapshot.Key{Kind: snapshot.KindEndpointSlice, Name: n}] = true
-			}
 		}
 	}
 }
@@ -351,8 +373,6 @@ func (m *Mirror) write(k snapshot.Key, stored, object snapshot.Object, hidden bo
 		if m.mirrorsGimbal(stored) {
 			writes = append(writes, withoutEndpoints(m.serviceOf(k)))
 		}
-	case hidden && stored.GetLabels()[discoveryv1.LabelManagedBy] == mirroringManager: // it goes with what it mirrors
-		writes = append(writes, withoutEndpoints(m.serviceOf(k)))
 	case hidden:
 		offer(Write{Wanted: named(k), Absent: true})
 	case wanted != nil && object != stored: // merged, or not stored yet
@@ -422,6 +442,9 @@ func (m *Mirror) hides(k snapshot.Key, stored snapshot.Object) bool {
 // ownerOf is the Upstream that an object is of; empty: it is not ours. What Gimbal has made is the Upstream's that takes it over.
 func (m *Mirror) ownerOf(o snapshot.Object) string {
 	labels := o.GetLabels()
+	if isMirrored(o) {
+		return ""
+	}
 	if name := labels[v1alpha1.LabelUpstream]; name != "" {
 		return name
 	}

@@ -61,7 +61,7 @@ func (u *upstream) service(e *service) *corev1.Service {
 		delete(o.Annotations, k)
 	}
 	o.Annotations[v1alpha1.AnnotationUpstreamObject] = e.from.Object
-	if !e.guessed {
+	if e.guessed == (snapshot.Name{}) {
 		o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
 	}
 	if e.from.ScopeName != "" {
@@ -109,7 +109,7 @@ func (u *upstream) slice(service *corev1.Service, e *service, s *model.UpstreamS
 		},
 		AddressType: family,
 	}
-	if !e.guessed {
+	if e.guessed == (snapshot.Name{}) {
 		o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
 	}
 	for _, p := range s.Ports {

@@ -28,6 +28,7 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 		m.freeName(u, e)
 		if e.name = name; name.Name != "" {
 			m.owners[name] = owner{u.name, e.key}
+			m.markMirrored(name)
 		}
 	}
 	if refusal == nil {
@@ -64,6 +65,7 @@ func (m *Mirror) unplace(u *upstream, e *service) {
 func (m *Mirror) freeName(u *upstream, e *service) {
 	if m.owners[e.name] == (owner{u.name, e.key}) {
 		delete(m.owners, e.name)
+		m.markMirrored(e.name)
 	}
 	e.name = snapshot.Name{}
 }

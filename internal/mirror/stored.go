@@ -23,97 +23,103 @@ func keyOf(o snapshot.Object) (model.UpstreamKey, bool) {
 }
 
 // restore makes services of the stored objects of an upstream, so that its first list is compared with them. It does so
-// without a list (nil) if the upstream does not answer. Services without EndpointSlices of ours are left out: anyone may
-// write one.
+// without a list (nil) if the upstream does not answer.
 func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.UpstreamService) {
-	ofService, ofGimbal := map[snapshot.Name][]*discoveryv1.EndpointSlice{}, map[snapshot.Name][]*discoveryv1.EndpointSlice{}
-	for n, o := range m.slicesOf(u) {
-		of := snapshot.Name{Namespace: n.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}
-		switch {
-		case o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager && o.Labels[v1alpha1.LabelUpstream] == u.name:
-			ofService[of] = append(ofService[of], o)
-		case m.isGimbalsOf(u, of, o):
-			ofGimbal[of] = append(ofGimbal[of], o)
+	named := map[snapshot.Name]model.UpstreamKey{} // by the list
+	for _, k := range sortedKeys(listed) {
+		for _, name := range []string{u.plainName(k), u.hashedName(k)} {
+			n := snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, listed[k].ScopeName), Name: name}
+			if _, is := named[n]; !is {
+				named[n] = k
+			}
 		}
 	}
-	for n, all := range ofGimbal {
-		if ofService[n] == nil { // else it is taken over already
-			ofService[n] = all
-		}
-	}
-	unnamed := map[snapshot.Name]model.UpstreamKey{} // of Services that Gimbal made
-	for k, s := range listed {
-		unnamed[snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, s.ScopeName), Name: u.plainName(k)}] = k
-	}
-	for _, n := range slices.SortedFunc(maps.Keys(ofService), compareNames) {
-		o, all := m.services[n], ofService[n]
+	found := m.storedServices(u, named)
+	for _, n := range slices.SortedFunc(maps.Keys(found), compareNames) {
+		o := m.services[n]
 		if o == nil || m.ownerOf(o) != u.name {
 			continue
 		}
-		s := &model.UpstreamService{
-			ScopeName: o.Annotations[annotationScopeName], Object: o.Annotations[v1alpha1.AnnotationUpstreamObject], Labels: o.Labels, Annotations: o.Annotations,
-		}
 		k, said := keyOf(o)
+		scopeName := o.Annotations[annotationScopeName]
 		if !said {
-			if k, said = unnamed[n]; said {
-				s.ScopeName = listed[k].ScopeName
-			} else {
-				k = model.UpstreamKey{Scope: n.Namespace, Name: cmp.Or(gimbalService(o.Labels), n.Name)}
+			if k, said = named[n]; said {
+				scopeName = listed[k].ScopeName
 			}
 		}
-		if u.services[k] != nil || !said && listed == nil {
-			continue
+		e := &service{key: k, namespace: n.Namespace, name: n}
+		if !said { // Gimbal made it, and the upstream does not list it
+			e.guessed = n
+			e.key = model.UpstreamKey{Scope: n.Namespace, Name: cmp.Or(gimbalService(o.Labels), n.Name)}
 		}
-		s.Key, s.Ports = k, portsOf(o)
-		slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
-		for _, o := range all {
-			next := sliceOf(o)
-			if i := slices.IndexFunc(s.Slices, func(b model.UpstreamSlice) bool { return b.Name == next.Name && slices.Equal(b.Ports, next.Ports) }); i >= 0 {
-				s.Slices[i].Endpoints = append(s.Slices[i].Endpoints, next.Endpoints...)
-				continue
-			}
-			s.Slices = append(s.Slices, next)
-		}
-		e := &service{key: k, from: s, namespace: n.Namespace, name: n, guessed: !said}
-		u.services[k] = e
-		if e.guessed {
-			s.Object = cmp.Or(s.Object, "Service "+k.String())
-			u.guessed[n] = k
-		}
-		m.owners[n] = owner{u.name, k}
-		// Its objects are those that are stored, until the list says otherwise.
-		e.endpoints = s.Endpoints()
-		for _, o := range append([]snapshot.Object{o}, objectsOf(all)...) {
-			key := keyOfObject(o)
-			e.objects = append(e.objects, key)
-			m.wanted[key] = o
-		}
-		u.count(e)
-		if len(e.objects) == 1 { // its EndpointSlices are of what Gimbal wrote, and go
-			m.place(u, e, s)
+		if u.services[e.key] == nil && (said || listed != nil) {
+			m.restoreOne(u, e, o, scopeName, found[n])
 		}
 	}
 }
 
-// slicesOf are the stored EndpointSlices that may be of an upstream.
-func (m *Mirror) slicesOf(u *upstream) map[snapshot.Name]*discoveryv1.EndpointSlice {
-	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
-		return m.slices
+// restoreOne makes a service of its stored objects.
+func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, scopeName string, all []*discoveryv1.EndpointSlice) {
+	s := &model.UpstreamService{
+		Key: e.key, ScopeName: scopeName, Object: cmp.Or(o.Annotations[v1alpha1.AnnotationUpstreamObject], "Service "+e.key.String()),
+		Labels: o.Labels, Annotations: o.Annotations, Ports: portsOf(o),
 	}
-	found := map[snapshot.Name]*discoveryv1.EndpointSlice{}
+	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	for _, o := range all {
+		next := sliceOf(o)
+		if i := slices.IndexFunc(s.Slices, func(b model.UpstreamSlice) bool { return b.Name == next.Name && slices.Equal(b.Ports, next.Ports) }); i >= 0 {
+			s.Slices[i].Endpoints = append(s.Slices[i].Endpoints, next.Endpoints...)
+			continue
+		}
+		s.Slices = append(s.Slices, next)
+	}
+	e.from, e.endpoints = s, s.Endpoints()
+	u.services[e.key] = e
+	if e.guessed != (snapshot.Name{}) {
+		u.guessed[e.guessed] = e.key
+	}
+	m.owners[e.name] = owner{u.name, e.key}
+	m.markMirrored(e.name)
+	// Its objects are those that are stored, until the list says otherwise.
+	for _, o := range append([]snapshot.Object{o}, objectsOf(all)...) {
+		key := keyOfObject(o)
+		e.objects = append(e.objects, key)
+		m.wanted[key] = o
+	}
+	u.count(e)
+	if len(all) > 0 && len(e.objects) == 1 { // its EndpointSlices are of what Gimbal wrote, and go
+		m.place(u, e, s)
+	}
+}
+
+// storedServices are the stored Services of an upstream, with their EndpointSlices. Those without EndpointSlices of ours
+// count only if the list names them: anyone may write one.
+func (m *Mirror) storedServices(u *upstream, named map[snapshot.Name]model.UpstreamKey) map[snapshot.Name][]*discoveryv1.EndpointSlice {
+	found := map[snapshot.Name][]*discoveryv1.EndpointSlice{}
 	for k := range m.labelled[backend{name: u.name}] {
-		if k.Kind == snapshot.KindEndpointSlice {
-			found[k.Name] = m.slices[k.Name]
+		if o := m.slices[k.Name]; k.Kind == snapshot.KindEndpointSlice && o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager {
+			of := m.serviceOf(k)
+			found[of] = append(found[of], o)
+		}
+	}
+	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
+		for n, all := range m.mirrored {
+			if o := m.services[n]; o == nil || gimbalBackend(o.Labels) != u.name || found[n] != nil {
+				continue // or it is taken over already
+			}
+			for k := range all {
+				found[n] = append(found[n], m.slices[k.Name])
+			}
+		}
+	}
+	for n, k := range named {
+		if o := m.services[n]; o != nil && found[n] == nil {
+			if said, is := keyOf(o); !is || said == k {
+				found[n] = nil
+			}
 		}
 	}
 	return found
-}
-
-// isGimbalsOf says whether an EndpointSlice has the endpoints of a Service that Gimbal made and the upstream takes over.
-func (m *Mirror) isGimbalsOf(u *upstream, of snapshot.Name, o *discoveryv1.EndpointSlice) bool {
-	service := m.services[of]
-	return service != nil && u.object.Spec.Naming == v1alpha1.NamingGimbal && gimbalBackend(service.Labels) == u.name &&
-		o.Labels[discoveryv1.LabelManagedBy] == mirroringManager
 }
 
 func objectsOf(all []*discoveryv1.EndpointSlice) []snapshot.Object {

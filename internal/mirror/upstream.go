@@ -44,8 +44,8 @@ type service struct {
 	objects   []snapshot.Key
 	endpoints int
 	counted   bool // among those of the upstream that are in effect
-	// guessed says that no stored object tells the key: Gimbal has made them.
-	guessed bool
+	// guessed is the name of the stored Service whose key is not known: Gimbal has made it. Zero: the key is known.
+	guessed snapshot.Name
 
 	held *held
 	// full is the service with the endpoints that expired.
@@ -207,9 +207,7 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 		delete(u.services, k)
 		delete(u.limited, k)
 		delete(u.short, k)
-		if e.guessed {
-			delete(u.guessed, e.name)
-		}
+		delete(u.guessed, e.guessed)
 	default:
 		if e == nil {
 			e = &service{key: k}
@@ -231,7 +229,7 @@ func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 		return
 	}
 	delete(u.guessed, n)
-	if u.services[guess].guessed = false; guess != k {
+	if u.services[guess].guessed = (snapshot.Name{}); guess != k {
 		m.apply(u, guess, nil)
 	}
 }
