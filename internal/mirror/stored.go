@@ -27,14 +27,11 @@ func keyOf(o snapshot.Object) (model.UpstreamKey, bool) {
 func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.UpstreamService) {
 	named := map[snapshot.Name]model.UpstreamKey{} // by the list
 	for _, k := range sortedKeys(listed) {
-		for _, name := range []string{u.plainName(k), u.hashedName(k)} {
-			n := snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, listed[k].ScopeName), Name: name}
-			if _, is := named[n]; !is {
-				named[n] = k
-			}
+		if plain := u.names(k, listed[k])[0]; named[plain] == (model.UpstreamKey{}) {
+			named[plain] = k
 		}
 	}
-	found := m.storedServices(u, named)
+	found := m.storedServices(u, listed)
 	for _, n := range slices.SortedFunc(maps.Keys(found), compareNames) {
 		o := m.services[n]
 		if o == nil || m.ownerOf(o) != u.name {
@@ -92,9 +89,15 @@ func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, scopeNam
 	}
 }
 
+// names are the names that a service may have: the plain one, and the hashed one.
+func (u *upstream) names(k model.UpstreamKey, s *model.UpstreamService) []snapshot.Name {
+	ns := Namespace(&u.object.Spec, k.Scope, s.ScopeName)
+	return []snapshot.Name{{Namespace: ns, Name: u.plainName(k)}, {Namespace: ns, Name: u.hashedName(k)}}
+}
+
 // storedServices are the stored Services of an upstream, with their EndpointSlices. Those without EndpointSlices of ours
 // count only if the list names them: anyone may write one.
-func (m *Mirror) storedServices(u *upstream, named map[snapshot.Name]model.UpstreamKey) map[snapshot.Name][]*discoveryv1.EndpointSlice {
+func (m *Mirror) storedServices(u *upstream, listed map[model.UpstreamKey]*model.UpstreamService) map[snapshot.Name][]*discoveryv1.EndpointSlice {
 	found := map[snapshot.Name][]*discoveryv1.EndpointSlice{}
 	for k := range m.labelled[backend{name: u.name}] {
 		if o := m.slices[k.Name]; k.Kind == snapshot.KindEndpointSlice && o.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager {
@@ -112,10 +115,12 @@ func (m *Mirror) storedServices(u *upstream, named map[snapshot.Name]model.Upstr
 			}
 		}
 	}
-	for n, k := range named {
-		if o := m.services[n]; o != nil && found[n] == nil {
-			if said, is := keyOf(o); !is || said == k {
-				found[n] = nil
+	for _, k := range sortedKeys(listed) {
+		for _, n := range u.names(k, listed[k]) {
+			if o := m.services[n]; o != nil && found[n] == nil {
+				if said, is := keyOf(o); !is || said == k {
+					found[n] = nil
+				}
 			}
 		}
 	}

@@ -73,10 +73,16 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 		return
 	}
 	listed := u.index(list)
-	if !u.synced {
+	first := !u.synced
+	if first {
 		m.restore(u, listed)
 		u.synced = true
 		m.markOf(name)
+	}
+	hold := func(e *service, next *model.UpstreamService) {
+		if u.hold(e, next, now); first {
+			m.place(u, e, e.from) // it may be that it cannot be here any more
+		}
 	}
 	u.sweep = now
 	for _, k := range sortedKeys(listed) {
@@ -87,7 +93,7 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 	for _, k := range sortedKeys(listed) {
 		next := listed[k]
 		if e := u.services[k]; loss && e != nil && u.losesMuch(e, next) {
-			u.hold(e, next, now)
+			hold(e, next)
 			continue
 		}
 		m.update(u, k, next, now)
@@ -97,7 +103,7 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 			continue
 		}
 		if e := u.services[k]; loss && u.selects(e) {
-			u.hold(e, nil, now)
+			hold(e, nil)
 			continue
 		}
 		m.update(u, k, nil, now)
