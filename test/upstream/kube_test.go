@@ -11,6 +11,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/features"
+	featurestesting "k8s.io/client-go/features/testing"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"fairlead.dev/api/v1alpha1"
@@ -135,6 +137,27 @@ func TestKubernetes(t *testing.T) {
 	}
 	c.slice("team01", "app-1", "app", "10.0.0.5")
 	s.services(t, "later", "team01/app=10.0.0.5", "team02/newer=")
+
+	// Older API servers are listed in pages.
+	t.Run("pages", func(t *testing.T) {
+		featurestesting.SetFeatureDuringTest(t, features.WatchListClient, false)
+		for i := range 600 { // more than a page
+			c.service("team02", fmt.Sprintf("many-%d", i), nil)
+		}
+		all := []string{"team01/app=10.0.0.5", "team02/newer="}
+		for i := range 600 {
+			all = append(all, fmt.Sprintf("team02/many-%d=", i))
+		}
+		paged := c.follow(nil)
+		paged.services(t, "pages", all...)
+		if n := paged.lists(); n != 1 {
+			t.Errorf("%d lists were given", n)
+		}
+		c.slice("team01", "app-1", "app", "10.0.0.5", "10.0.0.6")
+		all[0] = "team01/app=10.0.0.5,10.0.0.6"
+		paged.services(t, "a change", all...)
+		c.slice("team01", "app-1", "app", "10.0.0.5")
+	})
 
 	t.Run("credentials", func(t *testing.T) { credentials(t, c) })
 }

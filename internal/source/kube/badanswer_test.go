@@ -428,3 +428,21 @@ func TestShortWatches(t *testing.T) {
 		want(t, "given", s.took(), "replace a/one; put a/two")
 	})
 }
+
+// An API whose watches begin with the objects, and never say that these were all, is listed in pages after a while.
+func TestUnmarkedStreams(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeAPI(t)
+		f.unmarked = true
+		f.put(newService("a/one"), newSlice("a/one-1", "one", "10.0.0.1"))
+		s := f.follow(t, nil)
+		time.Sleep(initialTime + time.Minute)
+		want(t, "given", s.took(), "replace a/one")
+		f.compact()
+		f.put(newService("a/two"))
+		f.compact()
+		f.breakWatches()
+		time.Sleep(time.Minute)
+		want(t, "endpoints", s.endpoints("a/two"), "")
+	})
+}

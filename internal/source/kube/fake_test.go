@@ -37,6 +37,7 @@ type fakeAPI struct {
 	oldest   int           // versions before it are compacted
 	news     chan struct{} // closed at the next change
 	cut      chan struct{} // closed to end all watches
+	unmarked bool          // its watches do not say when all objects were there
 	paged    bool          // it lists in pages only: it does not begin watches with the objects that there are
 	pages    int           // objects in a page, whatever is asked for; 0: as asked for
 	requests []string
@@ -269,7 +270,9 @@ func (f *fakeAPI) watch(w http.ResponseWriter, r *http.Request, resource, namesp
 		for _, o := range objects {
 			event("ADDED", o)
 		}
-		mark(from, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		if !f.unmarked {
+			mark(from, map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		}
 	case from < f.oldest:
 		f.mu.Unlock()
 		refuse(w, http.StatusGone, metav1.StatusReasonExpired, "too old resource version")

@@ -66,6 +66,8 @@ type follower struct {
 	since   time.Time
 	uid     string // of the cluster
 	refused error  // of the list that was tried as a stream: it need not be tried in pages
+	// unstreamed is an API whose watches do not say when all objects were there. It is listed in pages.
+	unstreamed bool
 }
 
 func newFollower(s *Source, c rest.Interface, sel selection, k kind, scope string, selector labels.Selector) *follower {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/source/cloud"
 )
 
@@ -91,6 +92,9 @@ func (f *follower) open(ctx context.Context, o metav1.ListOptions) (watch.Interf
 
 // begin opens the watch that begins with the objects that there are.
 func (s *stream) begin(o metav1.ListOptions) (watch.Interface, *cloud.Record, error) {
+	if s.f.unstreamed {
+		return nil, nil, errors.New("the API lists only in pages")
+	}
 	if err := s.f.check(s.ctx); err != nil {
 		return nil, nil, s.refuse(err)
 	}
@@ -313,7 +317,12 @@ func (s *stream) broken(err error) bool {
 	if s.ctx.Err() != nil {
 		return false
 	}
-	s.send(watch.Event{Type: watch.Error, Object: status(apierrors.NewServiceUnavailable(s.refuse(err).Error()))})
+	late := cloud.ReasonOf(err) == v1alpha1.ReasonTimeout
+	err = s.refuse(err)
+	if s.f.unstreamed = late; late {
+		s.f.refused = nil // it may do better in pages
+	}
+	s.send(watch.Event{Type: watch.Error, Object: status(apierrors.NewServiceUnavailable(err.Error()))})
 	return false
 }
 
