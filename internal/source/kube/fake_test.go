@@ -51,7 +51,6 @@ type fakeAPI struct {
 type change struct {
 	rv       int
 	resource string
-	kind     string
 	old, new metav1.Object
 }
 

@@ -71,7 +71,7 @@ func FuzzTable(f *testing.F) {
 			g := tab.take()
 			if g.whole {
 				have = map[model.UpstreamKey]*model.UpstreamService{}
-			} else if len(g.put)+len(g.removed) > 0 && !(services.read && parts.read) {
+			} else if len(g.put)+len(g.removed) > 0 && (!services.read || !parts.read) {
 				t.Errorf("given before the lists were read: %+v", g)
 			}
 			for _, u := range g.put {
