@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -48,6 +49,8 @@ type Config struct {
 	Tools string
 	// Notifications starts RabbitMQ, to which octavia sends an event of each change.
 	Notifications bool
+	// PageLimit bounds the pages of octavia's lists; 0: 1000.
+	PageLimit int
 }
 
 // Cloud is a real keystone and a real octavia on loopback, with the project admin and the user
@@ -70,6 +73,7 @@ type Cloud struct {
 type settings struct {
 	Dir, Password                         string
 	KeystonePort, OctaviaPort, RabbitPort int
+	PageLimit                             int
 }
 
 // Find returns the directory of the programs; the error wraps ErrMissing.
@@ -99,7 +103,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cloud, err error) {
 			return nil, err
 		}
 	}
-	c := &Cloud{tools: cfg.Tools, dir: cfg.Dir, settings: settings{Dir: cfg.Dir, Password: Password}}
+	c := &Cloud{tools: cfg.Tools, dir: cfg.Dir, settings: settings{Dir: cfg.Dir, Password: Password, PageLimit: cmp.Or(cfg.PageLimit, 1000)}}
 	defer func() {
 		if err != nil {
 			c.Stop()
@@ -208,18 +212,18 @@ func (c *Cloud) CloudsYAML() []byte {
 		"', username: admin, password: " + Password + ", project_name: admin, user_domain_name: Default, project_domain_name: Default}}}\n")
 }
 
-// Seed puts active load balancers into a project, each with a listener of port 80 and a pool
+// Seed puts active load balancers into projects, each with a listener of port 80 and a pool
 // of members, and returns their IDs.
-func (c *Cloud) Seed(ctx context.Context, projectID string, balancers, members int) ([]string, error) {
+func (c *Cloud) Seed(ctx context.Context, balancers, members int, projectIDs ...string) ([]string, error) {
 	seed := exec.CommandContext(ctx, filepath.Join(c.tools, "venv", "bin", "python"), filepath.Join(c.dir, "seed_octavia.py"),
-		filepath.Join(c.dir, "octavia.conf"), projectID, strconv.Itoa(balancers), strconv.Itoa(members), strconv.Itoa(c.seeded))
+		filepath.Join(c.dir, "octavia.conf"), strings.Join(projectIDs, ","), strconv.Itoa(balancers), strconv.Itoa(members), strconv.Itoa(c.seeded))
 	var stderr bytes.Buffer
 	seed.Stderr = &stderr
 	out, err := seed.Output()
 	if err != nil {
 		return nil, fmt.Errorf("seed octavia: %w: %s", err, lastLine(stderr.String()))
 	}
-	c.seeded += balancers
+	c.seeded += balancers * len(projectIDs)
 	return strings.Fields(string(out)), nil
 }
 

@@ -26,10 +26,10 @@ func started(t *testing.T, cfg Config) *Cloud {
 
 func TestStart(t *testing.T) {
 	began := time.Now()
-	c := started(t, Config{Notifications: true})
+	c := started(t, Config{})
 	t.Logf("up in %s", time.Since(began))
-	ids, err := c.Seed(t.Context(), "00000000000000000000000000000001", 10, 2)
-	if err != nil || len(ids) != 10 {
+	ids, err := c.Seed(t.Context(), 10, 2, "00000000000000000000000000000001", "00000000000000000000000000000002")
+	if err != nil || len(ids) != 20 {
 		t.Errorf("seed: %v, %v", ids, err)
 	}
 	t.Logf("seeded in %s", time.Since(began))

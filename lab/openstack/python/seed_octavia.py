@@ -1,4 +1,4 @@
-"""seed_octavia.py CONFIG PROJECT_ID BALANCERS MEMBERS FIRST: puts active load balancers into octavia's database.
+"""seed_octavia.py CONFIG PROJECT_IDS BALANCERS MEMBERS FIRST: puts active load balancers into octavia's database.
 
 Each has a listener of port 80 and a pool of members, as octavia's worker would leave them.
 """
@@ -6,7 +6,7 @@ import datetime
 import sys
 import uuid
 
-conf, project, balancers, members, first = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
+conf, projects, balancers, members, first = sys.argv[1], sys.argv[2].split(","), int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
 sys.argv = ["seed", "--config-file", conf]
 
 from octavia.common import service  # noqa: E402
@@ -25,7 +25,8 @@ def new():
 
 
 rows = {models.LoadBalancer: [], models.Vip: [], models.Pool: [], models.Listener: [], models.Member: []}
-for i in range(first, first + balancers):
+for i in range(first, first + balancers * len(projects)):
+    project = projects[(i - first) // balancers]
     lb, pool, listener = new(), new(), new()
     base = dict(project_id=project, provisioning_status="ACTIVE", operating_status="ONLINE", enabled=True,
                 created_at=now, updated_at=now, description="")

@@ -3,6 +3,7 @@
 Both talk through oslo.messaging's fake:// transport. The database is made as octavia's own functional tests make it:
 its migrations do not run on SQLite.
 """
+import sqlite3
 import sys
 
 import parent
@@ -25,6 +26,8 @@ class Seeder:
     _seed_lookup_tables = OctaviaDBTestBase._seed_lookup_tables
 
 
+path = cfg.CONF.database.connection.removeprefix("sqlite:///").split("?")[0]
+sqlite3.connect(path).execute("PRAGMA journal_mode=WAL")  # readers do not hold up the worker
 base_models.BASE.metadata.create_all(database.get_engine())
 session = database.get_session()
 with session.begin():
