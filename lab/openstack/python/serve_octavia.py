@@ -12,6 +12,18 @@ parent.watch()
 port, conf = int(sys.argv[1]), sys.argv[2]
 sys.argv = ["octavia", "--config-file", conf]
 
+from oslo_db.sqlalchemy import engines  # noqa: E402
+
+
+@engines._init_events.dispatch_for("sqlite")
+def _init_events(engine, **kw):
+    """Lets transactions begin with their first write, as Python's sqlite3 does by itself.
+
+    oslo.db begins them with their first read. A write after that read is refused at once ("database is locked") if
+    somebody else has written in between, which API and worker do all the time.
+    """
+
+
 from octavia.wsgi.api import application  # noqa: E402 # reads the configuration
 from oslo_config import cfg  # noqa: E402
 
