@@ -39,7 +39,7 @@ func TestAddressesThatAreNotKnownNow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := a.upstream.report
+	r := a.planeLink.report
 	fails := errors.New("the list changed while it was read")
 	for _, step := range []struct {
 		when string

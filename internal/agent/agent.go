@@ -26,7 +26,7 @@ type Agent struct {
 	parts      []wiredPart
 	desired    *desired
 	membership *membership
-	upstream   *upstream
+	planeLink  *planeLink
 
 	mu          sync.Mutex
 	started     bool
@@ -35,7 +35,7 @@ type Agent struct {
 
 // New prepares an agent. It touches nothing outside of the process.
 //
-// What a plane sends goes from upstream to desired, and from there to the parts that receive its
+// What a plane sends goes from planeLink to desired, and from there to the parts that receive its
 // type, in their order here. What the parts see goes from the reporter to the plane. Each knows
 // those made before it; who is woken by it is written at the end.
 func New(c Config) (*Agent, error) {
@@ -70,7 +70,7 @@ func New(c Config) (*Agent, error) {
 	a.desired = newDesired(a.keeper.add, a.parts...)
 	a.membership = newMembership(c)
 	reporter := newReporter(c, a.parts, a.balancer, a.membership)
-	a.upstream = newUpstream(c, a.desired, reporter, a.membership, a.checks.plane, member, counters)
+	a.planeLink = newPlaneLink(c, a.desired, reporter, a.membership, a.checks.plane, member, counters)
 
 	a.checks.found.wakes(reporter.urgent)
 	a.checks.changed.wakes(a.relay.checked, a.balancer.checked)
@@ -79,7 +79,7 @@ func New(c Config) (*Agent, error) {
 	a.balancer.changed.wakes(a.announcer.news, reporter.changed)
 	a.announcer.changed.wakes(reporter.changed)
 	a.membership.changed.wakes(reporter.changed)
-	a.upstream.proved.wakes(reporter.changed)
+	a.planeLink.proved.wakes(reporter.changed)
 
 	if err := a.register(counters); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -124,7 +124,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer keeping.Wait()
 	defer stopKeeping()
 	a.drainer.begin()
-	work := []func(context.Context) error{a.upstream.run}
+	work := []func(context.Context) error{a.planeLink.run}
 	for _, p := range a.parts {
 		work = append(work, p.run)
 	}

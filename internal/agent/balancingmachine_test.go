@@ -41,11 +41,11 @@ func TestMachineWithoutAProxy(t *testing.T) {
 	eventually(t, "the data plane takes packets out of tunnels", func() bool { return xdp.has().Frontends[web] != nil && xdp.has().Nodes["edge-1"].Decaps })
 	eventually(t, "it is ready", func() bool { return a.Readyz(t.Context()) == nil })
 	eventually(t, "the revision is applied", func() bool { return a.Status().Applied == "1/1" })
-	r := a.upstream.report.report()
+	r := a.planeLink.report.report()
 	if r.GetProxy().GetState() != agentv1.Proxy_STATE_OFF || r.GetTunnel().GetMtu() != 1500 || len(r.GetFrontends()) != 1 || r.GetFrontends()[0].GetState() != string(model.FrontendDecap) {
 		t.Errorf("it reports %v", r)
 	}
-	if f := a.upstream.report.figures(t.Context(), 3); f.GetAsked() != 3 || len(f.GetFrontends()) != 1 || f.GetDrops()["loop"] != 2 {
+	if f := a.planeLink.report.figures(t.Context(), 3); f.GetAsked() != 3 || len(f.GetFrontends()) != 1 || f.GetDrops()["loop"] != 2 {
 		t.Errorf("its figures are %v", f)
 	}
 	stop()
@@ -239,7 +239,7 @@ func TestEdgeWithoutAProxy(t *testing.T) {
 	eventually(t, "it is ready", func() bool { return a.Readyz(t.Context()) == nil })
 	eventually(t, "the revision is applied", func() bool { return a.Status().Applied == "1/1" })
 	eventually(t, "it balances", func() bool { return xdp.has().Frontends[web] != nil })
-	if r := a.upstream.report.report(); r.GetProxy().GetState() != agentv1.Proxy_STATE_NONE || len(r.GetApplied().GetProblems()) != 0 {
+	if r := a.planeLink.report.report(); r.GetProxy().GetState() != agentv1.Proxy_STATE_NONE || len(r.GetApplied().GetProblems()) != 0 {
 		t.Errorf("it reports %v", r)
 	}
 	said := map[netip.Addr]string{}

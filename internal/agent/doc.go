@@ -2,7 +2,7 @@
 // machine's state on one delta xDS stream, remembers it, lets the machine's drivers carry
 // it out, and reports observations.
 //
-// An agent consists of parts, which New wires on one page. A plane's resources arrive at upstream
+// An agent consists of parts, which New wires on one page. A plane's resources arrive at planeLink
 // and go to desired, which refuses older revisions, and from there to the parts that receive their types:
 //
 //   - relay: the proxy, by package gate and Envoy's stream;
@@ -28,7 +28,7 @@
 //
 //   - agent.go, config.go, status.go, metrics.go, balancermetrics.go, checkmetrics.go,
 //     release.go, stoptime.go: the whole;
-//   - upstream.go, reporter.go, prover.go, addressorder.go: the connection to a plane;
+//   - planelink.go, reporter.go, prover.go, addressorder.go: the connection to a plane;
 //   - membership.go, identity.go, credential.go, tries.go, reach.go, trust.go, errors.go: the
 //     machine's identity towards planes;
 //   - desired.go: the resources that planes have sent;

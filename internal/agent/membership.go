@@ -21,7 +21,7 @@ const offeredAgain = 10 * time.Minute
 type membership struct {
 	path    string // of the file
 	now     func() time.Time
-	random  *rand.Rand // upstream waits while renewAt draws from it
+	random  *rand.Rand // planeLink waits while renewAt draws from it
 	offers  signal     // the plane gives something else with a certificate now
 	changed event      // the certificate is another one
 

@@ -35,8 +35,8 @@ func TestRenewsForAnotherTrust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(a.upstream.report.report().GetIssuer()) != string(old.trust.GetIssuer()) || len(old.trust.GetAuthorities()) != 1 {
-		t.Errorf("before, it reports %x, and has %v", a.upstream.report.report().GetIssuer(), old.trust)
+	if string(a.planeLink.report.report().GetIssuer()) != string(old.trust.GetIssuer()) || len(old.trust.GetAuthorities()) != 1 {
+		t.Errorf("before, it reports %x, and has %v", a.planeLink.report.report().GetIssuer(), old.trust)
 	}
 
 	next := p.rotate()
@@ -52,7 +52,7 @@ func TestRenewsForAnotherTrust(t *testing.T) {
 		t.Errorf("it keeps %v, with the same key: %v", fresh.trust, fresh.record.Key == old.record.Key)
 	}
 	eventually(t, "it reports that", func() bool {
-		return string(a.upstream.report.report().GetIssuer()) == string(fresh.trust.GetIssuer())
+		return string(a.planeLink.report.report().GetIssuer()) == string(fresh.trust.GetIssuer())
 	})
 
 	// A plane that shows the first authority is known to it as before, also to an agent that starts.

@@ -7,7 +7,7 @@ import (
 
 // hears says that a plane is there.
 func (a *Agent) hears() bool {
-	plane, _ := a.upstream.status()
+	plane, _ := a.planeLink.status()
 	return plane != ""
 }
 
@@ -32,7 +32,7 @@ func (a *Agent) release(ctx context.Context) {
 	left := releaseTime - time.Since(began)
 	switch {
 	case a.balancer.hasNeighbours() && !a.drainer.awaitOthers(ctx, a.hears):
-		_, trouble := a.upstream.status()
+		_, trouble := a.planeLink.status()
 		a.config.Log.Warn("other machines may not know that this machine leaves: its load balancing stays in the kernel and forwards the packets that they still send, until another agent runs here or you remove it",
 			"trouble", trouble)
 	case !a.drainer.vacate(ctx):

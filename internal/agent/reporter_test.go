@@ -79,7 +79,7 @@ func TestReportsGoOnWhileADataPlaneHangs(t *testing.T) {
 	}
 	first := said()
 	eventually(t, "it goes on reporting", func() bool { return said() > first+3 })
-	if r := a.upstream.report.report(); r.GetTunnel().GetMtu() != 1500 {
+	if r := a.planeLink.report.report(); r.GetTunnel().GetMtu() != 1500 {
 		t.Errorf("it says that its tunnel is %v", r.GetTunnel())
 	}
 	if s := a.Status(); s.Accepted != "1/3" || len(s.Interfaces) != 1 {

@@ -23,7 +23,7 @@ func (a *Agent) Healthz(context.Context) error {
 
 // Readyz is nil while Envoy serves a state, with or without a plane.
 func (a *Agent) Readyz(context.Context) error {
-	if blocked := a.upstream.unjoined(); blocked != nil && !a.desired.latest().whole {
+	if blocked := a.planeLink.unjoined(); blocked != nil && !a.desired.latest().whole {
 		return fmt.Errorf("not joined: %w", blocked)
 	}
 	if s := a.config.Proxy.Status(); s.State != proxyReady && s.State != proxyOff && s.State != proxyNone {
@@ -77,10 +77,10 @@ func (a *Agent) Status() Status {
 		Sessions: a.announcer.sessions(), VIPs: a.announcer.observed(), Frontends: a.balancer.observed(), Interfaces: a.balancer.interfaces(), Unhealthy: a.checks.unhealthy(),
 	}
 	var err error
-	if s.Plane, err = a.upstream.status(); err != nil {
+	if s.Plane, err = a.planeLink.status(); err != nil {
 		s.Trouble = err.Error()
 	}
-	if err := a.upstream.unjoined(); err != nil {
+	if err := a.planeLink.unjoined(); err != nil {
 		s.Trouble = err.Error()
 	}
 	if err := a.keeper.healthy(); err != nil {

@@ -40,9 +40,9 @@ const (
 	maxResponse = 64 << 20
 )
 
-// upstream is the connection to a plane: one at a time, with the discovery stream
+// planeLink is the connection to a plane: one at a time, with the discovery stream
 // and the reports on it.
-type upstream struct {
+type planeLink struct {
 	machine    string
 	planes     []string
 	desired    *desired
@@ -68,9 +68,9 @@ type upstream struct {
 	blocked   error  // why there is no identity
 }
 
-func newUpstream(c Config, d *desired, r *reporter, membership *membership, presence func(bool), member chan struct{}, n *counters) *upstream {
+func newPlaneLink(c Config, d *desired, r *reporter, membership *membership, presence func(bool), member chan struct{}, n *counters) *planeLink {
 	j := joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, Role: c.Role, tries: newTries(c.Log)}
-	return &upstream{
+	return &planeLink{
 		planes: c.Planes, desired: d, report: r, membership: membership, log: c.Log, now: c.Now, random: c.Rand, counters: n,
 		presence: presence, member: member,
 		machine: c.Name, joiner: j, rejoin: j.rejoin(membership.path, c.Planes, c.Name),
@@ -79,40 +79,40 @@ func newUpstream(c Config, d *desired, r *reporter, membership *membership, pres
 
 // run gets an identity and keeps connected to a plane. An error cannot be mended by waiting,
 // and nothing is remembered.
-func (u *upstream) run(ctx context.Context) error {
-	said, join := "", sync.OnceFunc(func() { close(u.member) })
-	if u.desired.latest().whole {
+func (l *planeLink) run(ctx context.Context) error {
+	said, join := "", sync.OnceFunc(func() { close(l.member) })
+	if l.desired.latest().whole {
 		join()
 	}
 	for wait := backoffFirst; ; wait = min(2*wait, backoffMost) {
-		id, err := u.joiner.identify(ctx, u.membership.path, u.planes, u.machine)
+		id, err := l.joiner.identify(ctx, l.membership.path, l.planes, l.machine)
 		if id != nil {
-			u.membership.replace(id)
+			l.membership.replace(id)
 		}
-		u.mu.Lock()
-		u.blocked = err
-		u.mu.Unlock()
+		l.mu.Lock()
+		l.blocked = err
+		l.mu.Unlock()
 		if err == nil {
 			join()
-			u.follow(ctx)
+			l.follow(ctx)
 			return nil
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		whole := u.desired.latest().whole
+		whole := l.desired.latest().whole
 		final := !errors.Is(err, errUnreachable) && !errors.Is(err, errPin)
 		// What a cluster gives to a pod may come, or be right, a moment later.
-		mends := u.joiner.Account != nil && !errors.Is(err, errName)
+		mends := l.joiner.Account != nil && !errors.Is(err, errName)
 		if final && !mends && !whole {
 			return err
 		}
 		if err.Error() != said {
 			said = err.Error()
 			if whole {
-				u.log.Error("no plane for this machine; traffic continues with the stored configuration", "error", err, "planes", u.planes)
+				l.log.Error("no plane for this machine; traffic continues with the stored configuration", "error", err, "planes", l.planes)
 			} else {
-				u.log.Error("this machine has not joined yet and serves nothing", "error", err, "planes", u.planes)
+				l.log.Error("this machine has not joined yet and serves nothing", "error", err, "planes", l.planes)
 			}
 		}
 		switch {
@@ -124,42 +124,42 @@ func (u *upstream) run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(wait + time.Duration(u.random.Int64N(int64(wait/4)))):
+		case <-time.After(wait + time.Duration(l.random.Int64N(int64(wait/4)))):
 		}
 	}
 }
 
 // follow keeps connected until ctx is done.
-func (u *upstream) follow(ctx context.Context) {
+func (l *planeLink) follow(ctx context.Context) {
 	wait := backoffFirst
 	for next, hint := 0, ""; ctx.Err() == nil; {
 		address := hint
 		if address == "" {
-			address = u.planes[next%len(u.planes)]
+			address = l.planes[next%len(l.planes)]
 			next++
 		}
 		hint = ""
-		began := u.now()
-		lived, err := u.serve(ctx, address)
+		began := l.now()
+		lived, err := l.serve(ctx, address)
 		if ctx.Err() != nil {
 			return
 		}
-		u.lost(address, err, lived)
-		if u.replace(ctx, err) {
+		l.lost(address, err, lived)
+		if l.replace(ctx, err) {
 			continue
 		}
-		if lived || u.now().Sub(began) > 30*time.Second {
+		if lived || l.now().Sub(began) > 30*time.Second {
 			// The next one, not the one that was lost: it may be gone with its machine, and a
 			// connection to that one hangs. A standby says who leads.
-			wait, next = backoffFirst, slices.Index(u.planes, address)+1
+			wait, next = backoffFirst, slices.Index(l.planes, address)+1
 		}
 		if to := leaderOf(err); to != "" && to != address {
 			hint = to
 		}
 		// Full jitter: a plane that comes back is not met by all agents at once.
-		pause := backoffFirst + time.Duration(u.random.Int64N(int64(wait)))
+		pause := backoffFirst + time.Duration(l.random.Int64N(int64(wait)))
 		if wait = min(2*wait, backoffMost-backoffFirst); hint != "" {
-			pause = time.Duration(u.random.Int64N(int64(backoffFirst)))
+			pause = time.Duration(l.random.Int64N(int64(backoffFirst)))
 		}
 		select {
 		case <-ctx.Done():
@@ -169,75 +169,75 @@ func (u *upstream) follow(ctx context.Context) {
 }
 
 // replace joins again when that may help, and says whether it did.
-func (u *upstream) replace(ctx context.Context, err error) bool {
+func (l *planeLink) replace(ctx context.Context, err error) bool {
 	if !errors.Is(err, errStranger) && !errors.Is(err, errExpired) {
 		return false
 	}
-	id, err := u.rejoin(ctx)
-	if err != nil && err.Error() != u.said {
-		u.said = err.Error()
-		u.log.Error("this machine cannot join again", "error", err)
+	id, err := l.rejoin(ctx)
+	if err != nil && err.Error() != l.said {
+		l.said = err.Error()
+		l.log.Error("this machine cannot join again", "error", err)
 	}
 	if id == nil {
 		return false
 	}
-	u.membership.replace(id)
-	u.said = ""
-	u.log.Info("joined again, with a new token")
+	l.membership.replace(id)
+	l.said = ""
+	l.log.Info("joined again, with a new token")
 	return true
 }
 
 // lost notes and says that there is no plane, once per outage.
-func (u *upstream) lost(address string, err error, lived bool) {
-	u.mu.Lock()
+func (l *planeLink) lost(address string, err error, lived bool) {
+	l.mu.Lock()
 	reason := fmt.Errorf("plane %s: %w", address, err)
-	first := u.reason == nil
-	changed := first || u.reason.Error() != reason.Error()
-	u.connected, u.reason = "", reason
-	u.mu.Unlock()
-	u.counters.connected.Set(0)
-	u.presence(false)
+	first := l.reason == nil
+	changed := first || l.reason.Error() != reason.Error()
+	l.connected, l.reason = "", reason
+	l.mu.Unlock()
+	l.counters.connected.Set(0)
+	l.presence(false)
 	switch {
 	case first || lived:
-		u.log.Warn("no plane; traffic continues unchanged", "plane", address, "error", err)
+		l.log.Warn("no plane; traffic continues unchanged", "plane", address, "error", err)
 	case changed && (errors.Is(err, errStranger) || errors.Is(err, errExpired)):
-		u.log.Warn("still no plane, for another reason", "plane", address, "error", err) // waiting does not mend it
+		l.log.Warn("still no plane, for another reason", "plane", address, "error", err) // waiting does not mend it
 	case changed:
-		u.log.Debug("no plane", "plane", address, "error", err)
+		l.log.Debug("no plane", "plane", address, "error", err)
 	}
 }
 
-func (u *upstream) found(address string) {
-	u.mu.Lock()
-	u.connected, u.reason = address, nil
-	u.mu.Unlock()
-	u.membership.forgetOffer()
-	u.counters.connected.Set(1)
-	u.presence(true)
-	u.log.Info("connected to plane", "plane", address)
+func (l *planeLink) found(address string) {
+	l.mu.Lock()
+	l.connected, l.reason = address, nil
+	l.mu.Unlock()
+	l.membership.forgetOffer()
+	l.counters.connected.Set(1)
+	l.presence(true)
+	l.log.Info("connected to plane", "plane", address)
 }
 
 // status is the plane's address, or why there is none.
-func (u *upstream) status() (string, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.connected, u.reason
+func (l *planeLink) status() (string, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.connected, l.reason
 }
 
 // unjoined says why there is no identity.
-func (u *upstream) unjoined() error {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.blocked
+func (l *planeLink) unjoined() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.blocked
 }
 
 // serve talks to one plane until that ends. lived says that it sent something.
-func (u *upstream) serve(ctx context.Context, address string) (lived bool, err error) {
-	id := u.membership.current()
-	if err := id.expired(u.now()); err != nil {
+func (l *planeLink) serve(ctx context.Context, address string) (lived bool, err error) {
+	id := l.membership.current()
+	if err := id.expired(l.now()); err != nil {
 		return false, err
 	}
-	conn, err := u.dial(id, address)
+	conn, err := l.dial(id, address)
 	if err != nil {
 		return false, err
 	}
@@ -247,15 +247,15 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	defer side.Wait()
 	defer cancel()
 	silent := func() {}
-	if _, reason := u.status(); reason == nil { // else it was said already that there is none
-		silent = u.joiner.tries.await(address)
+	if _, reason := l.status(); reason == nil { // else it was said already that there is none
+		silent = l.joiner.tries.await(address)
 	}
 	defer silent()
 	stream, err := discoveryv3.NewAggregatedDiscoveryServiceClient(conn).DeltaAggregatedResources(ctx)
 	if err != nil {
 		return false, explain(err, id.Machine)
 	}
-	if err := u.subscribe(stream, id.Machine); err != nil {
+	if err := l.subscribe(stream, id.Machine); err != nil {
 		return false, err
 	}
 	for {
@@ -266,21 +266,21 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 		if !lived {
 			lived = true
 			silent()
-			u.joiner.tries.answered()
-			u.found(address)
-			u.report.setProved(false) // not to this plane
-			side.Go(func() { u.report.run(ctx, conn) })
-			side.Go(func() { u.renewals(ctx, conn) })
-			side.Go(func() { u.prover(conn, address).run(ctx) })
+			l.joiner.tries.answered()
+			l.found(address)
+			l.report.setProved(false) // not to this plane
+			side.Go(func() { l.report.run(ctx, conn) })
+			side.Go(func() { l.renewals(ctx, conn) })
+			side.Go(func() { l.prover(conn, address).run(ctx) })
 		}
 		ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}
-		if err := u.desired.receive(resp); err != nil {
+		if err := l.desired.receive(resp); err != nil {
 			var stale errStale
 			if errors.As(err, &stale) {
-				u.log.Error("plane refused", "plane", address, "error", err)
+				l.log.Error("plane refused", "plane", address, "error", err)
 				return lived, err
 			}
-			u.log.Error("response of the plane refused", "type", resp.GetTypeUrl(), "error", err)
+			l.log.Error("response of the plane refused", "type", resp.GetTypeUrl(), "error", err)
 			ack.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: cut(err.Error(), maxMessage)}
 		}
 		if err := stream.Send(ack); err != nil && !errors.Is(err, io.EOF) { // EOF: Recv says why
@@ -289,9 +289,9 @@ func (u *upstream) serve(ctx context.Context, address string) (lived bool, err e
 	}
 }
 
-func (u *upstream) dial(id *identity, address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
+func (l *planeLink) dial(id *identity, address string, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, append(options,
-		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(u.now))),
+		grpc.WithTransportCredentials(credentials.NewTLS(id.tlsConfig(l.now))),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse), grpc.MaxCallSendMsgSize(maxResponse)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		// gRPC's own 20 s are long where another plane waits.
@@ -305,15 +305,15 @@ func (u *upstream) dial(id *identity, address string, options ...grpc.DialOption
 }
 
 // prover proves the machine's addresses to the plane at the other end of a connection.
-func (u *upstream) prover(conn grpc.ClientConnInterface, address string) *prover {
+func (l *planeLink) prover(conn grpc.ClientConnInterface, address string) *prover {
 	return &prover{
-		plane: address, conn: conn, own: u.report.own, look: proveLook, trials: map[netip.Addr]*trial{}, log: u.log,
+		plane: address, conn: conn, own: l.report.own, look: proveLook, trials: map[netip.Addr]*trial{}, log: l.log,
 		dial: func(to string, from netip.Addr) (*grpc.ClientConn, error) {
-			return u.dial(u.membership.current(), to, dialFrom(from))
+			return l.dial(l.membership.current(), to, dialFrom(from))
 		},
 		tried: func() {
-			if u.report.setProved(true) {
-				u.proved.raise()
+			if l.report.setProved(true) {
+				l.proved.raise()
 			}
 		},
 	}
@@ -321,9 +321,9 @@ func (u *upstream) prover(conn grpc.ClientConnInterface, address string) *prover
 
 // subscribe asks for everything that the machine's parts receive, naming what is there already,
 // so that only differences travel.
-func (u *upstream) subscribe(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, machine string) error {
-	held, accepted := u.desired.held()
-	for i, t := range u.desired.types {
+func (l *planeLink) subscribe(stream discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesClient, machine string) error {
+	held, accepted := l.desired.held()
+	for i, t := range l.desired.types {
 		req := &discoveryv3.DeltaDiscoveryRequest{
 			TypeUrl: string(t), ResourceNamesSubscribe: []string{"*"}, InitialResourceVersions: held[t],
 		}
@@ -367,36 +367,36 @@ func explain(err error, machine string) error {
 // renewals renews the certificate when two thirds of its life are over, or when the plane
 // gives something else with it now. The open streams go on; the next connection uses the
 // new one.
-func (u *upstream) renewals(ctx context.Context, conn grpc.ClientConnInterface) {
+func (l *planeLink) renewals(ctx context.Context, conn grpc.ClientConnInterface) {
 	for {
-		id := u.membership.current()
-		at := u.membership.renewAt(id)
+		id := l.membership.current()
+		at := l.membership.renewAt(id)
 		// Looked at again within a minute, so that a stepped clock is seen.
-		wait := min(max(0, at.Sub(u.now())), time.Minute)
+		wait := min(max(0, at.Sub(l.now())), time.Minute)
 		select {
 		case <-ctx.Done():
 			return
-		case <-u.membership.offers:
+		case <-l.membership.offers:
 			continue
 		case <-time.After(wait):
 		}
-		if u.now().Before(at) {
+		if l.now().Before(at) {
 			continue
 		}
 		fresh, err := renew(ctx, conn, id)
 		if err == nil {
-			err = fresh.save(u.membership.path)
+			err = fresh.save(l.membership.path)
 		}
 		if err != nil && ctx.Err() != nil {
 			return
 		}
-		u.membership.renewed(fresh, err)
+		l.membership.renewed(fresh, err)
 		if err != nil {
-			u.counters.renewals.WithLabelValues("failed").Inc()
-			u.log.Warn("cannot renew the certificate", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)
+			l.counters.renewals.WithLabelValues("failed").Inc()
+			l.log.Warn("cannot renew the certificate", "error", err, "expires", id.NotAfter(), "again_in", renewAgain)
 			continue
 		}
-		u.counters.renewals.WithLabelValues("renewed").Inc()
-		u.log.Info("certificate renewed", "expires", fresh.NotAfter())
+		l.counters.renewals.WithLabelValues("renewed").Inc()
+		l.log.Info("certificate renewed", "expires", fresh.NotAfter())
 	}
 }

@@ -405,13 +405,13 @@ func TestJoinsAgain(t *testing.T) {
 // TestOutagesAreSaidOnce: the same reason again is no other reason.
 func TestOutagesAreSaidOnce(t *testing.T) {
 	var log bytes.Buffer
-	u := &upstream{
+	l := &planeLink{
 		log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), presence: func(bool) {},
 		counters: &counters{connected: prometheus.NewGauge(prometheus.GaugeOpts{Name: "connected"})},
 	}
 	gone, away := fmt.Errorf("refused: %w", errStranger), errors.New("no route to host")
 	for _, err := range []error{gone, gone, gone, away, away, gone} {
-		u.lost("192.0.2.1:7443", err, false)
+		l.lost("192.0.2.1:7443", err, false)
 	}
 	var said []string
 	for line := range strings.Lines(log.String()) {
