@@ -3,6 +3,7 @@ package input
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -253,7 +254,11 @@ func (t *Tables) Granted(c *memo.Context, group string, kind snapshot.Kind, name
 
 // NoGrant says what Granted did not find.
 func NoGrant(kind snapshot.Kind, namespace string, toKind snapshot.Kind, to snapshot.Name) string {
-	return "no ReferenceGrant in namespace " + to.Namespace + " lets " + string(kind) + "s of namespace " + namespace + " use " + string(toKind) + " " + to.Name
+	objects := string(kind) + "s"
+	if stem, is := strings.CutSuffix(string(kind), "Policy"); is {
+		objects = stem + "Policies"
+	}
+	return "no ReferenceGrant in namespace " + to.Namespace + " lets " + objects + " of namespace " + namespace + " use " + string(toKind) + " " + to.Name
 }
 
 // GatewayOf is the Gateway that a ListenerSet names, if it names one.

@@ -9,6 +9,7 @@ import (
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/backend"
 	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
 )
 
 // Reasons of a policy's ResolvedRefs, as routes have them.
@@ -42,8 +43,7 @@ func (c *policyCompiler) service(ref *gatewayv1.BackendObjectReference, protocol
 		service.Namespace = string(*ref.Namespace)
 	}
 	if service.Namespace != c.key.Name.Namespace && !c.t.in.Granted(c.ctx, v1alpha1.GroupVersion.Group, c.key.Kind, c.key.Name.Namespace, snapshot.KindService, service) {
-		c.resolved.Fail(policyReasonRefNotPermitted, path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+
-			string(c.key.Kind)+" of namespace "+c.key.Name.Namespace+" use Service "+service.Name)
+		c.resolved.Fail(policyReasonRefNotPermitted, path+": "+input.NoGrant(c.key.Kind, c.key.Name.Namespace, snapshot.KindService, service))
 		return group, false
 	}
 	if ref.Port == nil {

@@ -11,6 +11,7 @@ import (
 	"fairlead.dev/internal/translate/backend"
 	"fairlead.dev/internal/translate/condition"
 	"fairlead.dev/internal/translate/field"
+	"fairlead.dev/internal/translate/input"
 )
 
 // backend resolves one reference. A broken one is noted in resolved.
@@ -49,8 +50,7 @@ func (c *compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol c
 		service.Namespace = string(*ref.Namespace)
 	}
 	if service.Namespace != c.owner.Namespace && !c.t.in.Granted(c.ctx, gatewayv1.GroupName, snapshot.Kind(c.owner.Kind), c.owner.Namespace, snapshot.KindService, service) {
-		c.resolved.Fail(gatewayv1.RouteReasonRefNotPermitted,
-			path+": no ReferenceGrant in namespace "+service.Namespace+" lets "+c.owner.Kind+"s of namespace "+c.owner.Namespace+" use Service "+service.Name)
+		c.resolved.Fail(gatewayv1.RouteReasonRefNotPermitted, path+": "+input.NoGrant(snapshot.Kind(c.owner.Kind), c.owner.Namespace, snapshot.KindService, service))
 		return service, port, false
 	}
 	if ref.Port == nil {
