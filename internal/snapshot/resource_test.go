@@ -1,6 +1,9 @@
 package snapshot
 
 import (
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"testing"
 
@@ -82,5 +85,29 @@ func TestResources(t *testing.T) {
 	}
 	if s := New(); s.Get(Key{Kind: KindTime}) != nil || s.Get(Key{Kind: "Pod"}) != nil {
 		t.Error("a snapshot holds what is no resource")
+	}
+}
+
+// Every kind is named in the reference.
+func TestResourcesAreDocumented(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/reference/*.md")
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("the reference has the pages %v, %v", pages, err)
+	}
+	named := map[string]bool{}
+	word := regexp.MustCompile(`\w+`)
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range word.FindAllString(string(text), -1) {
+			named[w] = true
+		}
+	}
+	for _, k := range Kinds() {
+		if !named[string(k)] {
+			t.Errorf("no page in docs/reference names %s", k)
+		}
 	}
 }
