@@ -12,17 +12,18 @@
 // object leads to the values that must be computed again, and from there, only as far as
 // values differ, to those that depend on them. Each is computed at most once per change.
 //
-// Room input sets the objects of the snapshot and the pins of the caller, and tables read nothing else.
-// Pins keep groups, certificates and authorities in use that no resource asks for. Unclaimed,
-// which no table reads, looks at a snapshot itself.
+// No table reads anything outside the graph. Room input alone is set from outside, to the objects of the
+// snapshot and the pins of the caller. Pins keep groups, certificates and authorities in use that no
+// resource asks for. Unclaimed, which no table reads, looks at a snapshot itself.
 //
 // HTTPRoutes and IngressRoutes meet in the same nouns (package model) before a
 // virtual host is made; nothing behind that point knows which kind said what.
 //
 // Begin with New in translate.go, which wires the rooms. The comment of a room with several files lists
 // them in reading order: functions call only functions of their own file and of later ones. Here they are
-// converge.go (a translation with all assignments recorded), translate.go (New, Apply, the result), decide.go (the
-// policies that decide, for explanations), unclaimed.go (objects that nobody serves) and api.go (names that other packages use).
+// converge.go (a translation with all assignments recorded), translate.go (New, Apply, the result), decide.go
+// (questions about the result: the policies that decide, the Services in use, the IngressRoutes of other
+// controllers), unclaimed.go (objects that nobody serves) and api.go (names that other packages use).
 //
 // What is refused is refused with a condition that names the field, and hurts
 // the resource that said it only. Programmed conditions are not this package's:
