@@ -280,19 +280,16 @@ func (m *Mirror) release(u *upstream) {
 	}
 }
 
-// Orphans are the Services whose Upstream does not exist.
+// Orphans are the Services whose Upstream does not exist. Of some there may be EndpointSlices only.
 func (m *Mirror) Orphans() []snapshot.Name {
-	var names []snapshot.Name
 	if !m.known {
 		return nil
 	}
+	names := map[snapshot.Name]bool{}
 	for k := range m.orphaned() {
-		if k.Kind == snapshot.KindService {
-			names = append(names, k.Name)
-		}
+		names[m.serviceOf(k)] = true
 	}
-	slices.SortFunc(names, compareNames)
-	return names
+	return slices.SortedFunc(maps.Keys(names), compareNames)
 }
 
 // orphaned are the stored objects whose Upstream does not exist.

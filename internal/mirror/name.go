@@ -110,7 +110,9 @@ func (m *Mirror) choose(u *upstream, e *service) (snapshot.Name, *model.Upstream
 		return snapshot.Name{}, &model.UpstreamRefusal{Reason: model.RefusedName, Message: "no Service can have the name " + plain.Name + ": " + faults[0]}
 	}
 	me := owner{u.name, e.key}
-	has := func(n snapshot.Name) bool { return n.Namespace == e.namespace && m.owners[n] == me && !m.isForeign(n) }
+	has := func(n snapshot.Name) bool {
+		return m.owners[n] == me && !m.isForeign(n) && (n == plain || n == hashed || n == e.guessed && n.Namespace == e.namespace)
+	}
 	had := func(n snapshot.Name) bool {
 		o := m.storedOf(n)
 		return m.free(n, me) && (o == me || o == owner{upstream: u.name})

@@ -408,7 +408,7 @@ func (s *sim) checkScratch() {
 }
 
 func TestAnythingHappens(t *testing.T) {
-	seeds, steps := 300, 400
+	seeds, steps := 150, 400
 	if testing.Short() {
 		seeds = 50
 	}

@@ -32,33 +32,43 @@ func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.Upstre
 		}
 	}
 	found := m.storedServices(u, listed)
+	var others []*service // of other names than theirs
 	for _, n := range slices.SortedFunc(maps.Keys(found), compareNames) {
 		o := m.services[n]
 		if o == nil || m.ownerOf(o) != u.name {
 			continue
 		}
 		k, said := keyOf(o)
-		scopeName := o.Annotations[annotationScopeName]
+		e := &service{key: k, namespace: n.Namespace, name: n, from: &model.UpstreamService{ScopeName: o.Annotations[annotationScopeName]}}
 		if !said {
-			if k, said = named[n]; said {
-				scopeName = listed[k].ScopeName
+			if e.key, said = named[n]; said {
+				e.from.ScopeName = listed[e.key].ScopeName
 			}
 		}
-		e := &service{key: k, namespace: n.Namespace, name: n}
-		if !said { // Gimbal made it, and the upstream does not list it
+		switch {
+		case !said && listed == nil:
+		case !said: // Gimbal made it, and the upstream does not list it
 			e.guessed = n
 			e.key = model.UpstreamKey{Scope: n.Namespace, Name: cmp.Or(gimbalService(o.Labels), n.Name)}
+			m.restoreOne(u, e, o, found[n])
+		case slices.Contains(u.names(e.key, e.from), n):
+			m.restoreOne(u, e, o, found[n])
+		default:
+			others = append(others, e)
 		}
-		if u.services[e.key] == nil && (said || listed != nil) {
-			m.restoreOne(u, e, o, scopeName, found[n])
-		}
+	}
+	for _, e := range others {
+		m.restoreOne(u, e, m.services[e.name], found[e.name])
 	}
 }
 
 // restoreOne makes a service of its stored objects.
-func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, scopeName string, all []*discoveryv1.EndpointSlice) {
+func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, all []*discoveryv1.EndpointSlice) {
+	if _, taken := m.owners[e.name]; taken || u.services[e.key] != nil {
+		return
+	}
 	s := &model.UpstreamService{
-		Key: e.key, ScopeName: scopeName, Object: cmp.Or(o.Annotations[v1alpha1.AnnotationUpstreamObject], "Service "+e.key.String()),
+		Key: e.key, ScopeName: e.from.ScopeName, Object: cmp.Or(o.Annotations[v1alpha1.AnnotationUpstreamObject], "Service "+e.key.String()),
 		Labels: o.Labels, Annotations: o.Annotations, Ports: portsOf(o),
 	}
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })

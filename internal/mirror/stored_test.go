@@ -203,6 +203,11 @@ func TestUpstreamDeleted(t *testing.T) {
 	w.list("up", four()[2:]...)
 	w.settle()
 	w.m.SetUpstream("up", nil, w.now)
+	w.erase(snapshot.Key{Kind: snapshot.KindService, Name: snapshot.Name{Namespace: "team", Name: "up-app2"}})
+	w.settle()
+	if have := fmt.Sprint(w.m.Orphans()); have != "[team/up-app1 team/up-app2 team/up-app3]" { // there are still EndpointSlices of up-app2
+		t.Errorf("orphans: %s", have)
+	}
 	w.m.Use(nil)
 	w.settle()
 	expect(t, "stored at the end", w.stored())

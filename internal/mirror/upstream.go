@@ -229,15 +229,18 @@ func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 	if len(u.guessed) == 0 {
 		return
 	}
+	if e := u.services[k]; e != nil && e.guessed != (snapshot.Name{}) { // the guess was right
+		delete(u.guessed, e.guessed)
+		e.guessed = snapshot.Name{}
+		return
+	}
 	n := snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, next.ScopeName), Name: u.plainName(k)}
 	guess, is := u.guessed[n]
 	if !is {
 		return
 	}
 	delete(u.guessed, n)
-	if u.services[guess].guessed = (snapshot.Name{}); guess != k {
-		m.apply(u, guess, nil)
-	}
+	m.apply(u, guess, nil)
 }
 
 // selects says whether the spec still selects a service.
