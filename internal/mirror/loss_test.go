@@ -208,10 +208,10 @@ func TestSelectingFewerIsNoLoss(t *testing.T) {
 			}
 		})
 	}
-	// The plane was away meanwhile.
+	// The plane was away meanwhile. Something else is gone, too, and it is no loss.
 	w := newWorld(t, "team", "other")
 	w.set("up")
-	w.list("up", append(four(), app("other/app", "10.4.0.1"))...)
+	w.list("up", append(four(), app("other/app", "10.4.0.1"), app("other/gone", "10.4.0.2"))...)
 	w.settle()
 	w.restart(anUpstream("up", exclude))
 	w.list("up", app("other/app", "10.4.0.1"))
