@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -151,7 +150,14 @@ func (m *Mirror) Advance(now time.Time) time.Time {
 			next = t
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.upstreams)) {
+	var waiting []string
+	for name, u := range m.upstreams {
+		if len(u.holds)+len(u.pace.next)+len(u.limited)+len(u.short) > 0 || !u.contact.failing.IsZero() {
+			waiting = append(waiting, name)
+		}
+	}
+	slices.Sort(waiting)
+	for _, name := range waiting {
 		soonest(m.advance(m.upstreams[name], now))
 	}
 	return next

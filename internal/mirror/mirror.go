@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"cmp"
 	"iter"
 	"maps"
 	"reflect"
@@ -28,6 +29,8 @@ type Mirror struct {
 	labelled map[backend]map[snapshot.Key]bool
 	// mirrored are the EndpointSlices that Kubernetes has made of the Endpoints of a Service.
 	mirrored map[snapshot.Name]map[snapshot.Key]bool
+
+	inNamespace map[string]map[owner]bool // services by the namespace here
 
 	owners  map[snapshot.Name]owner // of the names of Services
 	wanted  map[snapshot.Key]snapshot.Object
@@ -63,7 +66,7 @@ func New() *Mirror {
 		upstreams: map[string]*upstream{}, services: map[snapshot.Name]*corev1.Service{}, slices: map[snapshot.Name]*discoveryv1.EndpointSlice{},
 		namespaces: map[string]bool{}, owners: map[snapshot.Name]owner{}, wanted: map[snapshot.Key]snapshot.Object{},
 		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]Write{}, dirty: map[snapshot.Key]bool{},
-		labelled: map[backend]map[snapshot.Key]bool{}, mirrored: map[snapshot.Name]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
+		inNamespace: map[string]map[owner]bool{}, labelled: map[backend]map[snapshot.Key]bool{}, mirrored: map[snapshot.Name]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
 	}
 }
 
@@ -105,7 +108,7 @@ func (m *Mirror) Stored(c snapshot.Change) {
 			delete(m.namespaces, n.Name)
 		}
 		if is != was || before != m.namespaces[n.Name] {
-			m.reconsider(func(e *service) bool { return e.namespace == n.Name })
+			m.reconsider(n.Name, func(*service) bool { return true })
 		}
 	}
 }
@@ -124,7 +127,7 @@ func (m *Mirror) index(k snapshot.Key, in bool) {
 	}
 }
 
-func note[K comparable](index map[K]map[snapshot.Key]bool, at K, k snapshot.Key, in bool) {
+func note[K, V comparable](index map[K]map[V]bool, at K, k V, in bool) {
 	if !in {
 		if delete(index[at], k); len(index[at]) == 0 {
 			delete(index, at)
@@ -132,7 +135,7 @@ func note[K comparable](index map[K]map[snapshot.Key]bool, at K, k snapshot.Key,
 		return
 	}
 	if index[at] == nil {
-		index[at] = map[snapshot.Key]bool{}
+		index[at] = map[V]bool{}
 	}
 	index[at][k] = true
 }
@@ -163,26 +166,34 @@ func (m *Mirror) reconsiderName(n snapshot.Name, before *corev1.Service) {
 	if foreign == wasForeign {
 		return
 	}
-	m.reconsider(func(e *service) bool { return e.namespace == n.Namespace && (e.name == n || e.refusal != nil) })
+	m.reconsider(n.Namespace, func(e *service) bool { return e.name == n || e.refusal != nil })
 }
 
-func (m *Mirror) reconsider(which func(*service) bool) {
-	for _, name := range slices.Sorted(maps.Keys(m.upstreams)) {
-		u := m.upstreams[name]
-		var keys []model.UpstreamKey
-		for k, e := range u.services {
-			if which(e) {
-				keys = append(keys, k)
-			}
+// reconsider places services of a namespace again.
+func (m *Mirror) reconsider(namespace string, which func(*service) bool) {
+	var of []owner
+	for o := range m.inNamespace[namespace] {
+		if which(m.upstreams[o.upstream].services[o.key]) {
+			of = append(of, o)
 		}
-		if len(keys) == 0 {
-			continue
+	}
+	slices.SortFunc(of, func(a, b owner) int {
+		return cmp.Or(cmp.Compare(a.upstream, b.upstream), compareKeys(a.key, b.key))
+	})
+	for i, o := range of {
+		u := m.upstreams[o.upstream]
+		m.place(u, u.services[o.key], u.services[o.key].from)
+		if i == len(of)-1 || of[i+1].upstream != o.upstream {
+			m.retryLimited(u)
 		}
-		slices.SortFunc(keys, compareKeys)
-		for _, k := range keys {
-			m.place(u, u.services[k], u.services[k].from)
-		}
-		m.retryLimited(u)
+	}
+}
+
+// locate notes in which namespace a service is to be; empty: in none.
+func (m *Mirror) locate(u *upstream, e *service, namespace string) {
+	note(m.inNamespace, e.namespace, owner{u.name, e.key}, false)
+	if e.namespace = namespace; namespace != "" {
+		note(m.inNamespace, namespace, owner{u.name, e.key}, true)
 	}
 }
 
@@ -277,6 +288,7 @@ func (m *Mirror) Forget() {
 func (m *Mirror) release(u *upstream) {
 	for _, e := range u.services {
 		m.unplace(u, e)
+		m.locate(u, e, "")
 	}
 }
 
@@ -342,7 +354,7 @@ func (m *Mirror) isUnused(n snapshot.Name) bool {
 // earlier calls, object by object.
 func (m *Mirror) Take() (changes []snapshot.Change, writes []Write) {
 	keys := slices.SortedFunc(maps.Keys(m.dirty), snapshot.Key.Compare)
-	clear(m.dirty)
+	m.dirty = map[snapshot.Key]bool{} // one that was large once stays slow
 	for _, k := range keys {
 		stored, object, hidden := m.effect(k)
 		if shown, is := m.shown[k]; is != (object != nil) || is && !alike(shown, object) {

@@ -18,7 +18,8 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 	e.refused = slices.Clone(from.Refused)
 	delete(u.limited, e.key)
 	delete(u.short, e.key)
-	e.namespace = Namespace(&u.object.Spec, from.Key.Scope, from.ScopeName)
+	e.placed = true
+	m.locate(u, e, Namespace(&u.object.Spec, from.Key.Scope, from.ScopeName))
 	name, refusal := m.mayBe(u, e)
 	if refusal != nil {
 		refusal.Object = from.Object

@@ -1,6 +1,7 @@
 package mirror
 
 import (
+	"slices"
 	"time"
 
 	"fairlead.dev/internal/model"
@@ -48,7 +49,14 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 	for _, r := range u.twice {
 		refuse(r)
 	}
-	for _, k := range sortedKeys(u.services) {
+	var refusing []model.UpstreamKey
+	for k, e := range u.services {
+		if e.refusal != nil || len(e.refused) > 0 {
+			refusing = append(refusing, k)
+		}
+	}
+	slices.SortFunc(refusing, compareKeys)
+	for _, k := range refusing {
 		e := u.services[k]
 		if e.refusal != nil && e.refusal.Reason != model.RefusedUnselected {
 			refuse(*e.refusal)
@@ -56,12 +64,13 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 		for _, r := range e.refused {
 			refuse(r)
 		}
-		if e.held != nil {
-			s.Held.Services++
-			s.Held.Endpoints += e.endpoints
-			if s.HeldSince.IsZero() || e.held.since.Before(s.HeldSince) {
-				s.HeldSince = e.held.since
-			}
+	}
+	for k := range u.holds {
+		e := u.services[k]
+		s.Held.Services++
+		s.Held.Endpoints += e.endpoints
+		if s.HeldSince.IsZero() || e.held.since.Before(s.HeldSince) {
+			s.HeldSince = e.held.since
 		}
 	}
 	return s, true

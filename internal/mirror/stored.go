@@ -82,6 +82,7 @@ func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, all []*d
 	}
 	e.from, e.endpoints = s, s.Endpoints()
 	u.services[e.key] = e
+	m.locate(u, e, e.namespace)
 	if e.guessed != (snapshot.Name{}) {
 		u.guessed[e.guessed] = e.key
 	}

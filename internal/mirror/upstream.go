@@ -44,6 +44,7 @@ type service struct {
 	objects   []snapshot.Key
 	endpoints int
 	counted   bool // among those of the upstream that are in effect
+	placed    bool // the objects follow from the service; false: they are as they were stored
 	// guessed is the name of the stored Service whose key is not known: Gimbal has made it. Zero: the key is known.
 	guessed snapshot.Name
 
@@ -208,8 +209,11 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 	e := u.services[k]
 	switch {
 	case next == nil && e == nil:
+	case next != nil && e != nil && e.placed && e.full == nil && isSame(e.from, next):
+		e.from, e.held = next, nil
 	case next == nil:
 		m.unplace(u, e)
+		m.locate(u, e, "")
 		delete(u.services, k)
 		delete(u.limited, k)
 		delete(u.short, k)
@@ -224,6 +228,21 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 	}
 }
 
+// isSame says whether two forms of a service have the same objects.
+func isSame(a, b *model.UpstreamService) bool {
+	if a == b {
+		return true
+	}
+	endpoint := func(x, y model.UpstreamEndpoint) bool {
+		return x.Address == y.Address && x.Ready == y.Ready && x.Serving == y.Serving && x.Terminating == y.Terminating &&
+			x.Backup == y.Backup && x.Weight == y.Weight && x.Zone == y.Zone && slices.Equal(x.ForZones, y.ForZones)
+	}
+	return a.ScopeName == b.ScopeName && a.Object == b.Object && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
+		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Refused, b.Refused) && slices.EqualFunc(a.Slices, b.Slices, func(x, y model.UpstreamSlice) bool {
+		return x.Name == y.Name && slices.Equal(x.Ports, y.Ports) && slices.EqualFunc(x.Endpoints, y.Endpoints, endpoint)
+	})
+}
+
 // claim gives a service that the upstream lists the objects of its name whose key was guessed.
 func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
 	if len(u.guessed) == 0 {
@@ -231,7 +250,7 @@ func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 	}
 	if e := u.services[k]; e != nil && e.guessed != (snapshot.Name{}) { // the guess was right
 		delete(u.guessed, e.guessed)
-		e.guessed = snapshot.Name{}
+		e.guessed, e.placed = snapshot.Name{}, false
 		return
 	}
 	n := snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, next.ScopeName), Name: u.plainName(k)}
