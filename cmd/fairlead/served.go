@@ -85,6 +85,13 @@ func (s *served) routes(ctx context.Context, host, namespace string) ([]model.Ro
 	return nil, errStarting
 }
 
+func (s *served) upstreams(ctx context.Context, name string) ([]model.UpstreamStatus, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Upstreams(ctx, name)
+	}
+	return nil, errStarting
+}
+
 func (s *served) backends(ctx context.Context, of string) ([]model.BackendStatus, error) {
 	if r := s.running.Load(); r != nil {
 		return r.Backends(ctx, of)

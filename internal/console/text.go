@@ -41,6 +41,9 @@ func WriteText(w io.Writer, s v1.Status, o TextOptions) error {
 		if len(s.VIPs)+len(s.Sessions) > 0 {
 			writeNetwork(b, s)
 		}
+		if u := s.Upstreams; u.Total > 0 {
+			fmt.Fprintf(b, "\n%-10s %d, %d of them current; `fairlead upstreams` lists them\n", "Upstreams", u.Total, u.Current)
+		}
 	}
 	writeProblems(b, s.Problems, o)
 	if err := b.Flush(); err != nil {

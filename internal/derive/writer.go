@@ -6,6 +6,7 @@ import (
 	"maps"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -37,6 +38,8 @@ type Writer struct {
 	done   map[key]Object    // that were applied in this term
 	told   map[key]string    // the last trouble of each
 	rests  map[key]time.Time // until when those with a Pause are not written again
+
+	applied atomic.Uint64
 }
 
 // lane writes the objects of one kind, one at a time. Very many of them, or an API that does not answer about them, hold up
@@ -141,6 +144,16 @@ func (w *Writer) Forget(o client.Object) {
 	delete(w.rests, k)
 }
 
+// Pending is the number of objects that are to be applied, or rechecked.
+func (w *Writer) Pending() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.wanted)
+}
+
+// Applied counts the objects that were brought about.
+func (w *Writer) Applied() uint64 { return w.applied.Load() }
+
 // apply brings about one object, and says in the queue when it is looked at again.
 func (w *Writer) apply(ctx context.Context, l lane, k key) {
 	w.mu.Lock()
@@ -158,6 +171,7 @@ func (w *Writer) apply(ctx context.Context, l lane, k key) {
 	case term.Err() != nil:
 		l.queue.Forget(k)
 	case err == nil, apierrors.IsForbidden(err) && o.Absent: // where nothing may be written, nothing of ours is left
+		w.applied.Add(1)
 		w.finish(term, l, k, o)
 	case errors.Is(err, ErrForeign):
 		w.tell(k, o, Foreign, err)

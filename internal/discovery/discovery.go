@@ -53,12 +53,14 @@ type Config struct {
 
 // Discovery is a source of batches. Run it once; one goroutine calls Next.
 type Discovery struct {
-	config  Config
-	batches chan snapshot.Batch
-	feed    *feed
-	calls   chan func(*state)
-	uses    chan map[snapshot.Name]bool // the last one
-	done    chan struct{}
+	config   Config
+	batches  chan snapshot.Batch
+	feed     *feed
+	calls    chan func(*state)
+	uses     chan map[snapshot.Name]bool // the last one
+	done     chan struct{}
+	meter    *metrics
+	timeline *timeline
 }
 
 // New prepares a Discovery.
@@ -75,8 +77,10 @@ func New(c Config) *Discovery {
 	if c.Orphaned == nil {
 		c.Orphaned = func([]snapshot.Name) {}
 	}
+	m := newMetrics()
 	return &Discovery{
 		config: c, batches: make(chan snapshot.Batch), feed: newFeed(), calls: make(chan func(*state)), uses: make(chan map[snapshot.Name]bool, 1), done: make(chan struct{}),
+		meter: m, timeline: &timeline{meter: m},
 	}
 }
 
@@ -94,8 +98,8 @@ type state struct {
 	sources   sync.WaitGroup // that run
 	starts    startQueue
 	reports   map[string]*report
+	counters  map[string]*cloud.Counters // of the requests to upstreams
 	out       pending
-	timeline  timeline
 }
 
 // tick is how often statuses are looked at, and what time alone changes.
@@ -106,7 +110,7 @@ func (d *Discovery) Run(ctx context.Context) {
 	defer close(d.done)
 	s := &state{
 		Discovery: d, run: ctx, mirror: mirror.New(), upstreams: map[string]*v1alpha1.Upstream{}, secrets: map[snapshot.Name]*corev1.Secret{},
-		runners: map[string]*runner{}, reports: map[string]*report{}, out: newPending(),
+		runners: map[string]*runner{}, reports: map[string]*report{}, counters: map[string]*cloud.Counters{}, out: newPending(),
 	}
 	defer s.sources.Wait()
 	defer s.stopAll()
@@ -130,8 +134,10 @@ func (d *Discovery) Run(ctx context.Context) {
 	defer timer.Stop()
 	for {
 		var batches chan<- snapshot.Batch
+		var next snapshot.Batch
 		if !s.out.empty() {
-			batches = d.batches
+			batches, next = d.batches, s.out.batch(s.synced)
+			next.Number = s.timeline.upcoming()
 		}
 		select {
 		case <-ctx.Done():
@@ -140,7 +146,8 @@ func (d *Discovery) Run(ctx context.Context) {
 			s.store(b)
 		case <-d.feed.some:
 			s.hear(d.feed.take())
-		case batches <- s.out.batch(s.synced):
+		case batches <- next:
+			s.timeline.handOut(next.Number)
 			s.out.clear()
 			continue
 		case f := <-d.calls:
@@ -151,6 +158,7 @@ func (d *Discovery) Run(ctx context.Context) {
 		case <-ticker.C:
 			s.beginDue()
 			s.tell()
+			s.measure()
 			if names := s.mirror.Orphans(); s.leads && len(names) > 0 {
 				s.config.Orphaned(names)
 			}
@@ -169,7 +177,7 @@ func (s *state) settle(timer *time.Timer) {
 	timer.Reset(wait)
 	changes, writes := s.mirror.Take()
 	s.out.add(changes)
-	s.timeline.decide(changes, now)
+	s.timeline.decide(len(changes) > 0, s.mirror.Waits, now)
 	if s.leads {
 		for _, w := range writes {
 			s.write(w)

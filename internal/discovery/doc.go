@@ -6,7 +6,7 @@
 // the plane writes the statuses.
 //
 // Files in reading order: discovery.go (the loop), feed.go (what sources say), runner.go (sources begin and end), open.go
-// (an Upstream becomes a source), write.go (what is stored), report.go (what upstreams show), timeline.go (the way of a change).
+// (an Upstream becomes a source), write.go (what is stored), report.go (what upstreams show), timeline.go (the way of a change), metrics.go.
 //
 // Invariants: sources run only while the plane leads. Sources share nothing: one that is slow or dead delays no other one.
 package discovery

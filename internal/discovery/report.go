@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/mirror"
+	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/source/cloud"
 )
 
@@ -152,24 +154,65 @@ func current(m mirror.State) metav1.Condition {
 	return condition(v1alpha1.ConditionCurrent, true, v1alpha1.ReasonCurrent, "What is in effect is what the upstream has.")
 }
 
-// View is what is known of one upstream now.
+// View is what is known of one upstream now. Status is nil if its Upstream does not exist: then Left is left of it.
 type View struct {
-	Name   string
-	Status *v1alpha1.UpstreamStatus
-	State  mirror.State
+	Name     string
+	Status   *v1alpha1.UpstreamStatus // the conditions say since when, as far as it is known
+	State    mirror.State
+	Counters *cloud.Counters
+	Unstored int // objects that are to be written, or deleted
+	Left     mirror.Left
 }
 
 // Views tells about all upstreams, by name, with so many refusals of each at most.
 func (d *Discovery) Views(ctx context.Context, refusals int) (views []View, err error) {
 	err = d.ask(ctx, func(s *state) {
+		unstored := s.mirror.Unstored()
 		for _, name := range sortedNames(s.upstreams) {
+			u := s.upstreams[name]
 			m, _ := s.mirror.State(name, refusals)
 			var refused error
 			if r := s.reports[name]; r != nil {
 				refused = r.accepted
 			}
-			views = append(views, View{name, Status(s.upstreams[name], refused, m), m})
+			v := View{Name: name, Status: Status(u, refused, m), State: m, Counters: s.counters[name], Unstored: unstored[name]}
+			since(v.Status.Conditions, u.Status.Conditions, m)
+			views = append(views, v)
+		}
+		left := s.mirror.Left()
+		for _, name := range sortedNames(left) {
+			views = append(views, View{Name: name, Left: left[name], Unstored: unstored[name]})
 		}
 	})
+	slices.SortFunc(views, func(a, b View) int { return cmp.Compare(a.Name, b.Name) })
 	return views, err
+}
+
+// since notes since when conditions are so: by the stored ones, if these say the same, and by what is known of the upstream.
+func since(now, stored []metav1.Condition, m mirror.State) {
+	for i := range now {
+		c := &now[i]
+		if s := meta.FindStatusCondition(stored, c.Type); s != nil && s.Status == c.Status {
+			c.LastTransitionTime = s.LastTransitionTime
+		}
+		switch {
+		case c.Type == v1alpha1.ConditionReachable && !m.Failing.IsZero():
+			c.LastTransitionTime = metav1.NewTime(m.Failing)
+		case c.Type == v1alpha1.ConditionCurrent && c.Reason == v1alpha1.ReasonLossHeld:
+			c.LastTransitionTime = metav1.NewTime(m.HeldSince)
+		}
+	}
+}
+
+// Services finds of which services of upstreams Services are. Those that are not discovered are left out.
+func (d *Discovery) Services(ctx context.Context, names []snapshot.Name) (found map[snapshot.Name]mirror.Service, err error) {
+	err = d.ask(ctx, func(s *state) {
+		found = map[snapshot.Name]mirror.Service{}
+		for _, n := range names {
+			if service, is := s.mirror.Lookup(n); is {
+				found[n] = service
+			}
+		}
+	})
+	return found, err
 }

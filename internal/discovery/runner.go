@@ -11,6 +11,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/source/cloud"
 )
 
 // runner is the source of one upstream that runs.
@@ -37,6 +38,8 @@ type Origin struct {
 	// OwnUID is the UID of the namespace kube-system of the plane's own API.
 	OwnUID string
 	Config *Config
+	// Counters count the requests of all sources of the upstream.
+	Counters *cloud.Counters
 }
 
 // secretOf is the name of the Secret with the credentials of an Upstream.
@@ -77,17 +80,20 @@ func (s *state) follow(name string) {
 	if u == nil {
 		s.stop(name)
 		delete(s.reports, name)
+		delete(s.counters, name)
+		s.meter.changes.DeleteLabelValues(name)
 		s.config.Changed(name, nil)
 		return
 	}
 	if s.reports[name] == nil {
-		s.reports[name] = &report{}
+		s.reports[name], s.counters[name] = &report{}, &cloud.Counters{}
 	}
 	if !s.leads || !s.synced {
 		return
 	}
 	o := Origin{
 		Upstream: u, Secret: s.secrets[snapshot.Name{Namespace: v1alpha1.SystemNamespace, Name: secretOf(u)}], OwnUID: s.ownUID, Config: &s.config,
+		Counters: s.counters[name],
 	}
 	print := o.fingerprint()
 	if r := s.runners[name]; r != nil && r.fingerprint == print {

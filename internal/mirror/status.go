@@ -21,8 +21,9 @@ type State struct {
 	Returning  bool // changes wait for their turn
 	OverLimit  bool
 	// Refused is the number of services and parts that are left out, and Refusals the first of them, in the order of keys.
-	Refused  int
-	Refusals []model.UpstreamRefusal
+	Refused   int
+	Refusals  []model.UpstreamRefusal
+	RefusedBy map[model.RefusalReason]int
 
 	LastContact, LastSweep time.Time
 	Failing                time.Time // since when the upstream does not answer; zero: it answers
@@ -39,9 +40,10 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 	c := u.contact
 	s := State{
 		Synced: u.synced, Seen: u.seen, Replicated: Counts{u.nServices, u.endpoints}, Returning: len(u.pace.next) > 0, OverLimit: len(u.limited)+len(u.short) > 0,
-		LastContact: c.last, LastSweep: u.sweep, Failing: c.failing, Err: c.err, Expired: c.expired,
+		RefusedBy: map[model.RefusalReason]int{}, LastContact: c.last, LastSweep: u.sweep, Failing: c.failing, Err: c.err, Expired: c.expired,
 	}
 	refuse := func(r model.UpstreamRefusal) {
+		s.RefusedBy[r.Reason]++
 		if s.Refused++; len(s.Refusals) < refusals {
 			s.Refusals = append(s.Refusals, r)
 		}
@@ -76,11 +78,70 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 	return s, true
 }
 
+// Waits says whether the last form of a service that the upstream gave is not in effect: it is held, or its turn comes later.
+func (m *Mirror) Waits(upstream string, k model.UpstreamKey) bool {
+	u := m.upstreams[upstream]
+	if u == nil {
+		return false
+	}
+	_, paced := u.pace.next[k]
+	return paced || u.holds[k]
+}
+
+// Unstored counts, by upstream, the objects that were to be written and are not known to be stored, or deleted.
+func (m *Mirror) Unstored() map[string]int {
+	n := map[string]int{}
+	for k := range m.offered {
+		o := m.wanted[k]
+		if o == nil {
+			o = m.storedObject(k)
+		}
+		if o != nil {
+			n[m.ownerOf(o)]++
+		}
+	}
+	return n
+}
+
+// Left is what is left of an Upstream that does not exist any more.
+type Left struct {
+	Counts
+	// Used are the Services to which something routes, sorted; nil: it is not known yet.
+	Used []snapshot.Name
+}
+
+// Left says, by name, what is left of Upstreams that do not exist.
+func (m *Mirror) Left() map[string]Left {
+	all := map[string]Left{}
+	for _, n := range m.Orphans() {
+		name := m.ownerOf(m.services[n])
+		l := all[name]
+		l.Services++
+		if m.used != nil && l.Used == nil {
+			l.Used = []snapshot.Name{}
+		}
+		if m.used[n] {
+			l.Used = append(l.Used, n)
+		}
+		all[name] = l
+	}
+	for _, o := range m.slices {
+		if name := m.ownerOf(o); name != "" && m.upstreams[name] == nil && m.known {
+			l := all[name]
+			l.Endpoints += len(o.Endpoints)
+			all[name] = l
+		}
+	}
+	return all
+}
+
 // Service is a service of an upstream as a person asks for it.
 type Service struct {
 	Upstream string
 	From     *model.UpstreamService // in effect
 	Held     time.Time              // since when the upstream does not list it like this; zero: it does
+	// Contact is when the upstream answered last, and Failing since when it does not; zero: it does.
+	Contact, Failing time.Time
 }
 
 // Lookup finds what a Service here is of; false: no upstream has it.
@@ -91,7 +152,7 @@ func (m *Mirror) Lookup(n snapshot.Name) (Service, bool) {
 		return Service{}, false
 	}
 	e := u.services[o.key]
-	s := Service{Upstream: u.name, From: e.from}
+	s := Service{Upstream: u.name, From: e.from, Contact: u.contact.last, Failing: u.contact.failing}
 	if e.held != nil {
 		s.Held = e.held.since
 	}

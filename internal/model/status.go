@@ -19,8 +19,16 @@ type Status struct {
 	// Sessions are sorted by machine and peer.
 	Sessions     []SessionStatus     `json:"sessions"`
 	Certificates []CertificateStatus `json:"certificates,omitempty"`
+	// Upstreams counts them; zero where none is followed.
+	Upstreams UpstreamSummary `json:"upstreams,omitzero"`
 	// Problems is everything that is not as it should be, worst first.
 	Problems []Problem `json:"problems"`
+}
+
+// UpstreamSummary counts upstreams, and those of which nothing is missing.
+type UpstreamSummary struct {
+	Total   int `json:"total"`
+	Current int `json:"current"`
 }
 
 // PlaneStatus is the plane's own part of a Status.

@@ -74,9 +74,9 @@ type UpstreamEndpoint struct {
 
 // UpstreamRefusal says what was left out, and why.
 type UpstreamRefusal struct {
-	Object  string // of the upstream
-	Reason  RefusalReason
-	Message string
+	Object  string        `json:"object"` // of the upstream
+	Reason  RefusalReason `json:"reason"`
+	Message string        `json:"message"`
 }
 
 // RefusalReason is why something of an upstream is left out.

@@ -69,6 +69,7 @@ type loop struct {
 	health        *health.Checks
 	checkersStale bool // other machines may be able to check
 	certificates  certificates
+	flights       flights
 
 	// Of judge.
 	statuses  map[model.Object]*translate.Status
@@ -178,7 +179,7 @@ func (l *loop) otherInputs(ctx context.Context, tick <-chan time.Time) []input {
 
 // change takes a batch of changes through all steps.
 func (l *loop) change(ctx context.Context, b snapshot.Batch) {
-	keys := l.receive(b)
+	keys, before := l.receive(b), l.rev
 	switch {
 	case !l.synced:
 		return
@@ -192,6 +193,7 @@ func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 	default:
 		l.update(keys)
 	}
+	l.launch(b.Number, before)
 	l.review(keys)
 	l.followTerm(ctx)
 }

@@ -230,6 +230,11 @@ func New(c Config) (*Plane, error) {
 	if p.metrics, err = newMetrics(c.Registerer, writes, p.writer, p.source); err != nil {
 		return nil, err
 	}
+	if c.Registerer != nil {
+		if err := p.clouds.Register(c.Registerer, p.mirror); err != nil {
+			return nil, err
+		}
+	}
 	p.staples = newStaples(c, p.stapled.note)
 	p.keeper = newKeeper(newVault(c, p.client, p.lease), c.Log, p.calls.adopt)
 	return p, nil

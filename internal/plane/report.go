@@ -73,6 +73,10 @@ func (l *loop) status() model.Status {
 	if s.Plane.Leading {
 		s.Problems = append(s.Problems, l.frontendProblems(s.Frontends)...)
 	}
+	if s.Plane.Leading {
+		upstreams, problems := l.upstreamSummary()
+		s.Upstreams, s.Problems = upstreams, append(s.Problems, problems...)
+	}
 	s.Certificates = l.certificates.statuses()
 	s.Problems = append(s.Problems, l.certificates.problems(l.plane.config.Now())...)
 	s.Problems = append(s.Problems, l.catalog.EmptySets()...)

@@ -14,4 +14,6 @@ type Batch struct {
 	// Synced says that this batch and those before it hold at least one complete
 	// list of every kind that the API serves.
 	Synced bool
+	// Number is that of a batch with discovered changes whose way is followed; 0: there are none.
+	Number uint64
 }

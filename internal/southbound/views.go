@@ -45,6 +45,7 @@ type Views struct {
 	checkpoint *delta.Resource
 	shared     map[ViewID]*view
 	machines   map[string]*machineView
+	concerned  []string // machines that the last publication concerned
 }
 
 type view struct {
@@ -112,10 +113,12 @@ func (v *Views) Publish(rev delta.Revision, u Update) error {
 			concerned[m] = struct{}{}
 		}
 	}
+	v.concerned = v.concerned[:0]
 	for m := range concerned {
 		if m.view == nil {
 			continue
 		}
+		v.concerned = append(v.concerned, m.name)
 		m.mark(rev, v.checkpoint)
 		for f := range m.feeds {
 			f.signal() // it may have been held back
@@ -140,6 +143,13 @@ func (m *machineView) mark(rev delta.Revision, checkpoint *delta.Resource) {
 		}
 		m.waiting = append(m.waiting, rev)
 	}
+}
+
+// Concerned names the machines that the last publication concerned, in no order.
+func (v *Views) Concerned() []string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.concerned)
 }
 
 // Reached records the revision that a machine runs and returns the oldest revision that

@@ -16,6 +16,7 @@ func TestAnswersAreDeclared(t *testing.T) {
 	t.Run("backends", v1test.Same[[]model.BackendStatus, []v1.BackendStatus])
 	t.Run("flows", v1test.Same[model.FlowList, v1.FlowList])
 	t.Run("revisions", v1test.Same[[]model.Revision, []v1.Revision])
+	t.Run("upstreams", v1test.Same[[]model.UpstreamStatus, []v1.Upstream])
 	t.Run("explain", v1test.Same[explain.Explanation, v1.Explanation])
 	t.Run("explain flow", v1test.Same[explain.FlowExplanation, v1.FlowExplanation])
 }

@@ -28,6 +28,9 @@ const (
 	FlowsPath = "/v1/flows"
 	// RevisionsPath is where a plane lists the steps of routing that it can turn back, a list of Revision, newest first.
 	RevisionsPath = "/v1/revisions"
+	// UpstreamsPath is where a plane lists the upstreams, a list of Upstream. Its parameter "name" names one, whose last
+	// changes are then listed, too.
+	UpstreamsPath = "/v1/upstreams"
 	// ExplainPath is where a plane explains a request, by an Explanation. Its parameters are url, which must be given,
 	// method, from, vip, sni, and any number of header ("name: value").
 	ExplainPath = "/v1/explain"

@@ -1125,8 +1125,16 @@ export interface Status {
   // Sessions are sorted by machine and peer.
   sessions: SessionStatus[] | null;
   certificates?: CertificateStatus[];
+  // Upstreams counts them; zero where none is followed.
+  upstreams?: UpstreamSummary;
   // Problems is everything that is not as it should be, worst first.
   problems: Problem[] | null;
+}
+
+// UpstreamSummary counts upstreams, and those of which nothing is missing.
+export interface UpstreamSummary {
+  total: number;
+  current: number;
 }
 
 // PlaneStatus is the plane's own part of a Status.
@@ -1247,3 +1255,88 @@ export interface CertificateStatus {
 
 // CertificateID identifies a certificate with its key: "namespace/name" of the Secret.
 export type CertificateID = string;
+
+// Upstream is one upstream as the plane knows it now, for people.
+export interface Upstream {
+  name: string;
+  // Kubernetes or OpenStack; empty: the Upstream is deleted
+  type: string;
+  // Deleted: there is no Upstream of the name, but Services of it are left. Used are those to which something routes,
+  // sorted; nil while that is not known.
+  deleted?: boolean;
+  used?: string[];
+  // Conditions are Accepted, Reachable and Current.
+  conditions: UpstreamCondition[] | null;
+  // Seen is what the upstream has, Replicated what of it is in effect here, and Held what of that the upstream does not
+  // list any more.
+  seen: UpstreamCounts;
+  replicated: UpstreamCounts;
+  held: UpstreamCounts;
+  // Refused counts what is left out; Refusals are the first 1,000.
+  refused: number;
+  refusals: UpstreamRefusal[] | null;
+  // LastContact is when the upstream answered last, and LastSweep when its last complete list was read.
+  lastContact?: string;
+  lastSweep?: string;
+  // Lag is how old the last contact is.
+  lagNanoseconds: number;
+  // Requests to the upstream's API since this plane began to lead.
+  requests: UpstreamRequests;
+  // WritesQueued are objects that are in effect and not stored yet, or stored and to be deleted.
+  writesQueued: number;
+  // Changes are the last ones, newest first. Only the answer about one upstream has them.
+  changes?: Passage[];
+}
+
+// UpstreamCondition is a condition of an Upstream.
+export interface UpstreamCondition {
+  type: string;
+  // True, False or Unknown
+  status: string;
+  reason: string;
+  message: string;
+  since?: string;
+}
+
+// UpstreamCounts are numbers of services and endpoints.
+export interface UpstreamCounts {
+  services: number;
+  endpoints: number;
+}
+
+// UpstreamRequests count the requests to an upstream's API.
+export interface UpstreamRequests {
+  // Answers by class: "2xx", "4xx", and "none" without an answer. Classes without answers are left out.
+  answers?: Record<string, number>;
+  // AnswerTime is the sum of the times until answers began.
+  answerNanoseconds: number;
+  // of all answers
+  bytes: number;
+  // Throttled counts requests that waited because the API had asked for fewer.
+  throttled: number;
+}
+
+// Passage is the way of one change of a service through the plane.
+export interface Passage {
+  upstream: string;
+  // "scope/name" in the upstream
+  service: string;
+  // Seen is when the source saw the change.
+  seen: string;
+  // Decided is when it came into effect in the plane; zero: it waits, or is held.
+  decided?: string;
+  // Published is when machines were sent it, with this revision. Unused: nothing that machines are sent follows from it.
+  published?: string;
+  revision?: number;
+  unused?: boolean;
+  // InForce is when every connected machine that it concerns carried it out.
+  inForce?: string;
+}
+
+// UpstreamRefusal says what was left out, and why.
+export interface UpstreamRefusal {
+  // of the upstream
+  object: string;
+  reason: string;
+  message: string;
+}

@@ -1,0 +1,78 @@
+package plane
+
+import "fairlead.dev/internal/delta"
+
+// maxFlights bounds the batches that are followed at once.
+const maxFlights = 256
+
+// flights are batches of discovered changes that were published and that some machine does not carry out yet, oldest first.
+type flights []flight
+
+type flight struct {
+	number   uint64 // of the batch
+	rev      delta.Revision
+	machines map[string]bool // that do not carry it out yet
+}
+
+// launch follows a batch that was received. before is the revision before it.
+func (l *loop) launch(number uint64, before delta.Revision) {
+	if number == 0 {
+		return
+	}
+	now := l.plane.config.Now()
+	concerned := l.plane.views.Concerned()
+	if l.rev == before || len(concerned) == 0 {
+		l.plane.clouds.Published(number, 0, now)
+		return
+	}
+	l.plane.clouds.Published(number, l.rev.Number, now)
+	f := flight{number: number, rev: l.rev, machines: map[string]bool{}}
+	for _, name := range concerned {
+		if !l.carriesOut(name, l.rev) {
+			f.machines[name] = true
+		}
+	}
+	if len(f.machines) == 0 {
+		l.plane.clouds.InForce(number, now)
+		return
+	}
+	if len(l.flights) == maxFlights {
+		l.flights = append(flights{}, l.flights[maxFlights/2:]...)
+	}
+	l.flights = append(l.flights, f)
+}
+
+// land notes what a machine carries out by its last report.
+func (l *loop) land(name string) {
+	if l.plane.serving.Load() == 0 {
+		l.flights = nil // another plane hears the machines
+		return
+	}
+	kept := l.flights[:0]
+	for _, f := range l.flights {
+		if f.machines[name] && l.carriesOut(name, f.rev) {
+			delete(f.machines, name)
+		}
+		if len(f.machines) > 0 {
+			kept = append(kept, f)
+			continue
+		}
+		l.plane.clouds.InForce(f.number, l.plane.config.Now())
+	}
+	l.flights = kept
+}
+
+// carriesOut says that a machine's proxy and its kernel carry out a revision. A machine that is not connected is not waited for.
+func (l *loop) carriesOut(name string, rev delta.Revision) bool {
+	state, known := l.plane.server.Machine(name)
+	if l.machines[name] == nil || !seen(state, known) {
+		return true
+	}
+	if !l.hostsOnly(name) && !unproxied(state.Proxy) && state.Applied.Compare(rev) < 0 {
+		return false
+	}
+	if !state.TellsCarried {
+		return reached(state, rev)
+	}
+	return state.Carried.Compare(rev) >= 0
+}
