@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -324,6 +325,9 @@ func writeGroups(b *paragraphs, e v1.Explanation) {
 			b.line("weights by %s", e.Route.Forward.By)
 		}
 		b.by(g.By, g.ByMore)
+		if g.Upstream != nil {
+			b.line("%s", discoveredText(*g.Upstream))
+		}
 		writeTreatment(b, g)
 		if g.Check != "" {
 			text := "health check of " + g.Check
@@ -354,4 +358,21 @@ func writeGroups(b *paragraphs, e v1.Explanation) {
 			b.line("%s", g.Refusal)
 		}
 	}
+}
+
+// discoveredText is "Service team01/app of Upstream up01, listed 3s ago".
+func discoveredText(d v1.Discovered) string {
+	text := cmp.Or(d.Object, "a service") + " of Upstream " + d.Upstream
+	if d.Age > 0 {
+		text += ", listed " + span(d.Age) + " ago"
+	}
+	switch {
+	case !d.Held.IsZero():
+		text += ", held since " + d.Held.UTC().Format(time.RFC3339) + ": the upstream does not list it like this any more"
+	case !d.Failing.IsZero():
+		text += "; the upstream does not answer since " + d.Failing.UTC().Format(time.RFC3339)
+	case d.Contact > 0:
+		text += "; the upstream answered " + span(d.Contact) + " ago"
+	}
+	return text
 }

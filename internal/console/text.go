@@ -242,11 +242,18 @@ func list(items []string, limit int) string {
 	return strings.Join(items, ",")
 }
 
-// age is a duration with the one or two units that matter.
+// age is how long ago something was, with the one or two units that matter.
 func age(now, then time.Time) string {
-	d := now.Sub(then)
+	if then.IsZero() {
+		return "?"
+	}
+	return span(now.Sub(then))
+}
+
+// span is a duration with the one or two units that matter.
+func span(d time.Duration) string {
 	switch {
-	case then.IsZero() || d < 0:
+	case d < 0:
 		return "?"
 	case d < time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))

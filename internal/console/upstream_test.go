@@ -119,3 +119,21 @@ Last changes
 		}
 	}
 }
+
+func TestDiscoveredText(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for want, d := range map[string]v1.Discovered{
+		"Service team01/app of Upstream up01":                                                                                    {},
+		"Service team01/app of Upstream up01, listed 1m5s ago; the upstream answered 3s ago":                                     {Age: 65 * time.Second, Contact: 3 * time.Second},
+		"Service team01/app of Upstream up01, listed 3s ago; the upstream does not answer since 2026-01-02T03:04:05Z":            {Age: 3 * time.Second, Contact: time.Second, Failing: at},
+		"Service team01/app of Upstream up01, held since 2026-01-02T03:04:05Z: the upstream does not list it like this any more": {Held: at},
+	} {
+		d.Upstream, d.Object = "up01", "Service team01/app"
+		if got := discoveredText(d); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := discoveredText(v1.Discovered{Upstream: "up01"}); got != "a service of Upstream up01" {
+		t.Errorf("of an unknown object: %q", got)
+	}
+}

@@ -45,6 +45,8 @@ type World struct {
 	// backends of a set.
 	ClientsBy  func(model.ListenerID) []Source
 	BackendsBy func(model.SetID) []Source
+	// DiscoveredOf says of what the Service of a set was discovered; nil: it was not.
+	DiscoveredOf func(model.SetID) *Discovered
 	// PoliciesOf are the RoutePolicies that hold for a route, and those that hold for its
 	// host, those that go before others first.
 	PoliciesOf func(model.HostKey, *model.Route) (route, host []Says)

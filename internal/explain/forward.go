@@ -67,8 +67,10 @@ type Group struct {
 	// By are the Service and the EndpointSlices behind the share.
 	By []Source `json:"by,omitempty"`
 	// ByMore there are than By names.
-	ByMore  int           `json:"byMore,omitempty"`
-	Balance model.Balance `json:"balance,omitempty"`
+	ByMore int `json:"byMore,omitempty"`
+	// Upstream says of what the Service was discovered; nil: it was not.
+	Upstream *Discovered   `json:"upstream,omitempty"`
+	Balance  model.Balance `json:"balance,omitempty"`
 	// Check is the path of a health check.
 	Check string `json:"check,omitempty"`
 	// PolicyBy are the BackendPolicies and the BackendTLSPolicy that hold for the backends.
@@ -87,6 +89,19 @@ type Group struct {
 	Backends        []Backend          `json:"backends"`
 	// Refusal says which endpoints are no backends, and why; empty where none is refused.
 	Refusal string `json:"refusal,omitempty"`
+}
+
+// Discovered is what a discovered Service is of.
+type Discovered struct {
+	Upstream string `json:"upstream"`
+	Object   string `json:"object"` // of the upstream: "Service team01/app"
+	// Age is how long ago the upstream gave what is in effect, and Contact how long ago it answered last; 0: it is not known.
+	Age     time.Duration `json:"ageNanoseconds,omitempty"`
+	Contact time.Duration `json:"contactNanoseconds,omitempty"`
+	// Held is since when the upstream does not list it like this; zero: it does, or that is not known.
+	Held time.Time `json:"held,omitzero"`
+	// Failing is since when the upstream does not answer; zero: it does, or that is not known.
+	Failing time.Time `json:"failing,omitzero"`
 }
 
 // Backend is one backend with its share of the route's requests.
@@ -294,6 +309,9 @@ func (x *explainer) backends(g *Group) {
 		g.Check = group.HealthCheck.Path
 	}
 	g.By, g.ByMore = x.service(group.Set)
+	if x.world.DiscoveredOf != nil {
+		g.Upstream = x.world.DiscoveredOf(group.Set)
+	}
 	set := x.world.Set(group.Set)
 	if set == nil {
 		return

@@ -32,7 +32,39 @@ func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explana
 	case e == nil:
 		return explain.Explanation{}, errNotSynced
 	}
+	p.dateDiscovered(ctx, e.Groups)
 	return *e, nil
+}
+
+// dateDiscovered says how old the backends of discovered Services are. Discovery knows it, and the loop does not wait for it.
+func (p *Plane) dateDiscovered(ctx context.Context, groups []explain.Group) {
+	var names []snapshot.Name
+	for _, g := range groups {
+		if n, is := serviceOf(g.Group); is && g.Upstream != nil {
+			names = append(names, n)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	found, err := p.clouds.Services(ctx, names)
+	if err != nil {
+		return // the plane ends, or who asks has gone
+	}
+	now := p.config.Now()
+	for i := range groups {
+		n, _ := serviceOf(groups[i].Group)
+		if service, is := found[n]; is && groups[i].Upstream != nil {
+			d := explain.Discovered{Upstream: service.Upstream, Object: service.From.Object, Held: service.Held, Failing: service.Failing}
+			if at := service.From.Seen; !at.IsZero() {
+				d.Age = max(now.Sub(at), 1)
+			}
+			if !service.Contact.IsZero() {
+				d.Contact = max(now.Sub(service.Contact), 1)
+			}
+			groups[i].Upstream = &d
+		}
+	}
 }
 
 var errNotSynced = errors.New("the resources of the API are not all read yet: ask again in a moment")

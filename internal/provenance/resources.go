@@ -9,6 +9,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -25,7 +26,7 @@ type Resources struct {
 // World answers the questions of an explanation that resources answer; the caller adds the rest.
 func (k Resources) World() explain.World {
 	return explain.World{
-		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
+		ListenerBy: k.listenerBy, HostBy: k.hostBy, SetBy: k.setBy, DiscoveredOf: k.discoveredOf, TLSBy: k.tlsBy, ClientsBy: k.clientsBy, BackendsBy: k.backendsBy,
 		PoliciesOf: k.policiesOf, NamedBy: k.namedBy, OfOthers: k.ofOthers,
 	}
 }
@@ -240,6 +241,19 @@ func (k Resources) setBy(id model.SetID) []explain.Source {
 		}
 	}
 	return by
+}
+
+// discoveredOf is of what the Service of a set was discovered, by its labels and annotations; nil: it was not.
+func (k Resources) discoveredOf(id model.SetID) *explain.Discovered {
+	parts := strings.SplitN(string(id), "/", 3)
+	if len(parts) != 3 {
+		return nil
+	}
+	s := k.Snapshot.Services[snapshot.Name{Namespace: parts[0], Name: parts[1]}]
+	if s == nil || s.Labels[v1alpha1.LabelUpstream] == "" {
+		return nil
+	}
+	return &explain.Discovered{Upstream: s.Labels[v1alpha1.LabelUpstream], Object: s.Annotations[v1alpha1.AnnotationUpstreamObject]}
 }
 
 // namedBy are the resources that name a host, served or not.

@@ -489,6 +489,8 @@ export interface GroupStep {
   by?: Source[];
   // ByMore there are than By names.
   byMore?: number;
+  // Upstream says of what the Service was discovered; nil: it was not.
+  upstream?: Discovered;
   balance?: Balance;
   // Check is the path of a health check.
   check?: string;
@@ -509,6 +511,20 @@ export interface GroupStep {
   backends: GroupBackend[] | null;
   // Refusal says which endpoints are no backends, and why; empty where none is refused.
   refusal?: string;
+}
+
+// Discovered is what a discovered Service is of.
+export interface Discovered {
+  upstream: string;
+  // of the upstream: "Service team01/app"
+  object: string;
+  // Age is how long ago the upstream gave what is in effect, and Contact how long ago it answered last; 0: it is not known.
+  ageNanoseconds?: number;
+  contactNanoseconds?: number;
+  // Held is since when the upstream does not list it like this; zero: it does, or that is not known.
+  held?: string;
+  // Failing is since when the upstream does not answer; zero: it does, or that is not known.
+  failing?: string;
 }
 
 // GroupBackend is one backend with its share of the route's requests.
