@@ -107,6 +107,8 @@ type Config struct {
 	// never.
 	MayWrite   func(context.Context) error
 	responders *http.Client // nil is staple.Client()
+	// upstreamSource makes the source of an Upstream; nil is discovery.Open.
+	upstreamSource func(discovery.Origin, cloud.Sink) (discovery.Source, error)
 	// statusNow and statusAfter are the clock of status writes; nil is Now, and timers.
 	statusNow   func() time.Time
 	statusAfter func(time.Duration) (elapsed <-chan time.Time, stop func())
@@ -226,6 +228,7 @@ func New(c Config) (*Plane, error) {
 	p.mirror = derive.NewWriter(p.client, mirrorRate, &corev1.Service{}, &discoveryv1.EndpointSlice{}, gimbalEndpoints)
 	p.clouds = discovery.New(discovery.Config{
 		API: p.source, Writer: p.mirror, Log: c.Log, Now: c.Now, Allow: c.UpstreamAllow, Changed: p.upstreams.note, Orphaned: p.upstreams.orphan,
+		Open: c.upstreamSource,
 	})
 	if p.metrics, err = newMetrics(c.Registerer, writes, p.writer, p.source); err != nil {
 		return nil, err
