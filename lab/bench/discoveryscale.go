@@ -115,7 +115,7 @@ type fleetBench struct {
 }
 
 func discoverFleet(ctx context.Context, o DiscoveryOptions) (r *DiscoveryFleet, err error) {
-	l, err := lab.Up(ctx, lab.Topology{Name: "bench-discovery", Machines: []lab.MachineSpec{
+	l, err := lab.Up(ctx, lab.Topology{Name: "bench-clusters", Machines: []lab.MachineSpec{
 		{Name: "plane", Role: lab.RolePlane},
 		{Name: "edge-1", Role: lab.RoleEdge},
 		{Name: "edge-2", Role: lab.RoleEdge},
