@@ -21,7 +21,7 @@ func newBackends() *cobra.Command {
 		Long: `Show the backends of each frontend, as sent to all load balancers: address, machine, state,
 health, weight, share of new flows, and the counters of the machines' data planes. HOPS is
 the largest weight within the last drain time: load balancers also ask this backend about
-that share of flows that they do not know.
+that share of flows that they do not know. A backup in STATE standby is not needed now.
 
 FRONTEND is tcp://VIP:PORT, udp://VIP:PORT, VIP:PORT for both protocols, or a VIP for all its
 ports. SERVICE is the name of the owner of the VIP (a Service, Gateway or IngressRoute), as

@@ -103,6 +103,9 @@ func Backends(in Input) (backends []model.FrontendBackend, after History, next t
 		p := before[id].become(b.Weight, in.Now, drain)
 		p.machine, p.unready, p.gone = b.Machine, b.State == model.BackendUnready, time.Time{}
 		b.HopWeight = p.hop()
+		if b.Weight > 0 {
+			b.Standby = 0 // of another target of which it is a backup
+		}
 		for _, k := range p.peaks {
 			due(k.until)
 		}
@@ -236,6 +239,7 @@ func present(in Input, split bool) map[identity]model.FrontendBackend {
 		return proxies(in)
 	}
 	m := members(in)
+	setStage(in, m)
 	panics := panicking(in.Frontend, m)
 	for i := range m {
 		m[i].settle(in.Frontend, panics)
@@ -248,6 +252,8 @@ func present(in Input, split bool) map[identity]model.FrontendBackend {
 			x.Weight = uint32(min(math.MaxUint32, uint64(x.Weight)+uint64(other.Weight)))
 			x.State = min(x.State, other.State)
 			x.Machine = cmp.Or(x.Machine, other.Machine)
+			x.Backup = x.Backup && other.Backup
+			x.Standby = uint32(min(math.MaxUint32, uint64(x.Standby)+uint64(other.Standby)))
 		}
 		out[id] = x.FrontendBackend
 	}
@@ -274,6 +280,7 @@ type member struct {
 	own    uint32 // its weight among its set
 	takes  bool   // it may get new flows, if it is healthy
 	away   bool   // its machine is lost, and nobody finds it well
+	stage  stage  // whether it is for others of its set to take flows
 }
 
 // out says that a member is not to get new flows for what is known of it.
@@ -293,10 +300,11 @@ func members(in Input) []member {
 		family.Backends = slices.DeleteFunc(family.Backends, func(b model.Backend) bool { return b.Address.Addr().Unmap().Is4() != f.VIP.Is4() })
 		state, none := family.Accepting()
 		for _, b := range family.Backends {
-			m := member{target: i, own: DefaultWeight, FrontendBackend: model.FrontendBackend{Address: b.Address, Machine: b.Machine, State: b.State}}
+			m := member{target: i, own: DefaultWeight, FrontendBackend: model.FrontendBackend{Address: b.Address, Machine: b.Machine, State: b.State, Backup: b.Backup}}
 			if w, said := f.Weights[b.Address.Addr()]; said {
 				m.own = w
 			}
+			m.own = uint32(min(math.MaxUint32, uint64(m.own)*uint64(b.Share())))
 			if in.Health != nil {
 				m.Health = in.Health(b.Address)
 			}
@@ -317,7 +325,7 @@ func members(in Input) []member {
 func panicking(f *model.Frontend, all []member) bool {
 	takes, healthy, ill := 0, 0, 0
 	for _, m := range all {
-		if !m.takes {
+		if !m.takes || m.stage != onStage {
 			continue
 		}
 		takes++
@@ -337,12 +345,12 @@ func panicking(f *model.Frontend, all []member) bool {
 // settle makes the state of what was found.
 func (m *member) settle(f *model.Frontend, panics bool) {
 	switch {
-	case m.takes && m.out() && !panics:
+	case m.takes && (m.stage != onStage || m.out() && !panics):
 		m.takes = false
 		// Flows of TCP are left to end by themselves: the checkers may be wrong. Those of
 		// UDP have no end, and would be sent into the void for ever.
 		m.State = model.BackendDraining
-		if f.Transport == model.UDP && f.QUIC == nil {
+		if m.out() && f.Transport == model.UDP && f.QUIC == nil {
 			m.State = model.BackendUnready
 		}
 	case m.takes:
@@ -357,16 +365,22 @@ func (m *member) settle(f *model.Frontend, panics bool) {
 func weigh(f *model.Frontend, all []member, split bool) {
 	if !split {
 		for i := range all {
-			if m := &all[i]; m.takes {
+			switch m := &all[i]; {
+			case m.takes:
 				m.Weight = m.own
+			case m.stage == standingBy:
+				m.Standby = m.own
 			}
 		}
 		return
 	}
-	own := map[int]float64{}
+	own, standby := map[int]float64{}, map[int]float64{}
 	for _, m := range all {
-		if m.takes {
+		switch {
+		case m.takes:
 			own[m.target] += float64(m.own)
+		case m.stage == standingBy:
+			standby[m.target] += float64(m.own)
 		}
 	}
 	total := 0.0
@@ -374,9 +388,16 @@ func weigh(f *model.Frontend, all []member, split bool) {
 		total += float64(f.Targets[i].Weight)
 	}
 	for i := range all {
-		if m := &all[i]; m.takes {
-			share := float64(f.Targets[m.target].Weight) / total * float64(m.own) / own[m.target]
-			m.Weight = uint32(max(1, math.Round(share*splitWeight)))
+		weight := float64(f.Targets[all[i].target].Weight)
+		switch m := &all[i]; {
+		case m.takes:
+			m.Weight = uint32(max(1, math.Round(weight/total*float64(m.own)/own[m.target]*splitWeight)))
+		case m.stage == standingBy:
+			of := total
+			if own[m.target] == 0 {
+				of += weight
+			}
+			m.Standby = uint32(max(1, math.Round(weight/of*float64(m.own)/standby[m.target]*splitWeight)))
 		}
 	}
 }

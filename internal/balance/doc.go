@@ -11,4 +11,5 @@
 //   - A backend's hop weight is at least its weight, and at least every weight that it
 //     had within the last drain time.
 //   - A backend that goes is draining for the drain time before it is gone.
+//   - A backup has weight 0 while another backend of its set has flows.
 package balance

@@ -224,7 +224,7 @@ func writeBackends(w io.Writer, rows []v1.BackendStatus, wide bool) {
 		if r.Proxy(r.Frontend) {
 			address = "proxy"
 		}
-		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%d\t%g%%\t%s\t%s", address, dash(r.Machine), r.State, healthOf(r), r.Weight, r.HopWeight, r.Percent,
+		fmt.Fprintf(t, "  %s\t%s\t%s\t%s\t%d\t%d\t%g%%\t%s\t%s", address, dash(r.Machine), r.StateText(), healthOf(r), r.Weight, r.HopWeight, r.Percent,
 			figure(r.Flows), figure(r.Packets))
 		if wide {
 			part := "-"

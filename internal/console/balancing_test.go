@@ -87,6 +87,15 @@ tcp://192.0.2.1:80  Service shop/web
   10.0.0.1:8080  host-1   ready  healthy (1 of 2)  100     200   100%   3      5        99.9%  4          6      a healthy; b unhealthy: refused
 2 more lines: --all prints them, a FRONTEND or SERVICE narrows them down
 `},
+		"backups": {[]v1.BackendStatus{
+			{Frontend: shop, Owner: backendRows()[0].Owner, FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.8:8080"), Weight: 300, HopWeight: 300, State: v1.BackendReady, Backup: true}},
+			{Frontend: shop, FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.9:8080"), State: v1.BackendDraining, Backup: true, Standby: 300}},
+		}, false, 0, `
+tcp://192.0.2.1:80  Service shop/web
+  ADDRESS        MACHINE  STATE           HEALTH  WEIGHT  HOPS  SHARE  FLOWS  PACKETS
+  10.0.0.8:8080  -        ready (backup)  -       300     300   0%     -      -
+  10.0.0.9:8080  -        standby         -       0       0     0%     -      -
+`},
 		"not checked": {[]v1.BackendStatus{{Frontend: shop, Owner: v1.Object{Kind: "Service", Namespace: "shop", Name: "web"}, Says: []v1.HealthSaid{{Message: "not checked: too many"}}, FrontendBackend: v1.FrontendBackend{Address: netip.MustParseAddrPort("10.0.0.1:8080"), State: v1.BackendReady}}}, true, 0, `
 tcp://192.0.2.1:80  Service shop/web
   ADDRESS        MACHINE  STATE  HEALTH       WEIGHT  HOPS  SHARE  FLOWS  PACKETS  ROWS  NEW FLOWS  BYTES  SAYS

@@ -60,7 +60,7 @@ func explanation(r explain.Request) explain.Explanation {
 		Group: func(id model.GroupID) *model.BackendGroup { return &model.BackendGroup{ID: id, Set: model.SetID(id)} },
 		Set: func(id model.SetID) *model.BackendSet {
 			return &model.BackendSet{ID: id, Backends: []model.Backend{
-				{Address: netip.MustParseAddrPort("10.1.0.1:80"), Zone: "a"}, {Address: netip.MustParseAddrPort("[fd00::1]:80"), State: model.BackendDraining},
+				{Address: netip.MustParseAddrPort("10.1.0.1:80"), Weight: 3, Zone: "a"}, {Address: netip.MustParseAddrPort("10.1.0.9:80"), Backup: true}, {Address: netip.MustParseAddrPort("[fd00::1]:80"), State: model.BackendDraining},
 			}}
 		},
 		Serving: func(model.ListenerID) []string { return []string{"edge-1", "edge-2"} },
@@ -185,7 +185,8 @@ func TestWriteExplanation(t *testing.T) {
 -> backends 66.7% to team/app/80, weight 2
             weights by HTTPRoute team/app spec.rules[1].backendRefs
             by Service team/app spec.ports
-            10.1.0.1:80 ready, 66.7%, zone a
+            10.1.0.1:80 ready, weight 3, 66.7%, zone a
+            10.1.0.9:80 ready, backup, 0%
             [fd00::1]:80 draining, 0%
 
 -> backends 33.3% to a broken reference, weight 1

@@ -84,7 +84,7 @@ func WriteFlowExplanation(w io.Writer, e v1.FlowExplanation) error {
 			if k.Machine != "" {
 				text += " on machine " + k.Machine
 			}
-			text += fmt.Sprintf(": %s, weight %d, %.1f%% of the rows", k.State, k.Weight, k.Percent)
+			text += fmt.Sprintf(": %s, weight %d, %.1f%% of the rows", k.StateText(), k.Weight, k.Percent)
 			if k.Health != v1.HealthUnchecked {
 				text += ", " + string(k.Health)
 			}

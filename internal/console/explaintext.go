@@ -349,6 +349,12 @@ func writeGroups(b *paragraphs, e v1.Explanation) {
 			if x.Health != v1.HealthUnchecked {
 				state += ", " + string(x.Health)
 			}
+			if x.Backup {
+				state += ", backup"
+			}
+			if x.Weight > 0 {
+				state += fmt.Sprintf(", weight %d", x.Weight)
+			}
 			b.line("%s %s, %s%s", x.Address, state, explain.Share(x.Percent), zone)
 		}
 		if g.Group != "" && len(g.Backends) == 0 {

@@ -180,6 +180,9 @@ func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	e.answer(f, w.Offline, slices.ContainsFunc(backends, func(b model.FrontendBackend) bool { return b.Machine == r.Machine }))
 	e.silent(w.Silent)
 	e.sick(backends)
+	if e.Backend != nil && e.Backend.Backup {
+		e.Notes = append(e.Notes, "it is a backup: no other backend of its Service is able to take new flows")
+	}
 	e.remark(members)
 	return e
 }

@@ -108,7 +108,11 @@ type Discovered struct {
 type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	State   string         `json:"state"` // ready, draining or unready
-	Zone    string         `json:"zone,omitempty"`
+	// Backup says that requests come to it only while no other backend is able to take them.
+	Backup bool `json:"backup,omitempty"`
+	// Weight among the group's backends; 0 counts as 1.
+	Weight uint32 `json:"weight,omitempty"`
+	Zone   string `json:"zone,omitempty"`
 	// Health is what its checks came to; empty where there are none, or nobody knows here.
 	Health model.Health `json:"health,omitempty"`
 	// Percent is what comes to it in the long run, all clients together.
@@ -318,20 +322,26 @@ func (x *explainer) backends(g *Group) {
 	}
 	g.Refusal = set.Refusal
 	state, none := set.Accepting()
-	known := map[model.Health]int{}
+	known, ofBackups := map[model.Health]int{}, map[model.Health]int{}
 	for _, b := range set.Backends {
-		out := Backend{Address: b.Address, State: b.State.String(), Zone: b.Zone}
+		out := Backend{Address: b.Address, State: b.State.String(), Backup: b.Backup, Weight: b.Weight, Zone: b.Zone}
 		if x.world.Health != nil {
 			out.Health = x.world.Health(group.ID, b.Address)
 		}
-		if !none && b.State == state {
+		switch {
+		case none || b.State != state:
+		case b.Backup:
+			ofBackups[out.Health]++
+		default:
 			known[out.Health]++
 		}
 		g.Backends = append(g.Backends, out)
 	}
 	of := 0
-	for _, n := range known {
-		of += n
+	for _, counts := range []map[model.Health]int{known, ofBackups} {
+		for _, n := range counts {
+			of += n
+		}
 	}
 	takes := func(i int) bool {
 		h := g.Backends[i].Health
@@ -339,21 +349,43 @@ func (x *explainer) backends(g *Group) {
 		case none || set.Backends[i].State != state:
 			return false
 		case group.Presumed(): // nobody asked for the check: it takes out no one that it does not know, and not all
-			return h != model.Unhealthy || known[model.Unhealthy] == of
+			return h != model.Unhealthy || known[model.Unhealthy]+ofBackups[model.Unhealthy] == of
 		}
-		// One that was not asked yet waits, if others are known to be healthy.
-		return h != model.Unhealthy && (h != model.HealthUnknown || known[model.Healthy] == 0)
+		// One that was not asked yet waits, if others are known to be healthy. Backups count once another one is
+		// known to be unhealthy.
+		waits := known[model.Healthy] > 0 || ofBackups[model.Healthy] > 0 && (g.Backends[i].Backup || known[model.Unhealthy] > 0)
+		return h != model.Unhealthy && (h != model.HealthUnknown || !waits)
 	}
-	for i := range g.Backends {
-		if takes(i) {
-			g.Ready++
+	g.share(takes)
+}
+
+// share gives its part to each backend that takes requests: to backups, if no other does.
+func (g *Group) share(takes func(i int) bool) {
+	var which []int
+	for _, backups := range []bool{false, true} {
+		for i := range g.Backends {
+			if g.Backends[i].Backup == backups && takes(i) {
+				which = append(which, i)
+			}
+		}
+		if len(which) > 0 {
+			break
 		}
 	}
-	for i := range g.Backends {
-		if takes(i) {
-			g.Backends[i].Percent = g.Percent / float64(g.Ready)
+	weight := func(i int) uint64 {
+		if g.Balance == model.BalanceRandom { // Envoy draws without regard to weights
+			return 1
 		}
+		return uint64(max(g.Backends[i].Weight, 1))
 	}
+	var total uint64
+	for _, i := range which {
+		total += weight(i)
+	}
+	for _, i := range which {
+		g.Backends[i].Percent = g.Percent * float64(weight(i)) / float64(total)
+	}
+	g.Ready = len(which)
 }
 
 // service names the Service of a set, "namespace/service/port", and what says where its

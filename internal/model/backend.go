@@ -156,10 +156,17 @@ func (s BackendSet) Accepting() (state BackendState, none bool) {
 type Backend struct {
 	Address netip.AddrPort `json:"address"`
 	State   BackendState   `json:"state"`
-	Zone    string         `json:"zone,omitempty"` // failure domain; empty when unknown
+	// Backup says that it accepts requests only while no other backend of the set is able to.
+	Backup bool `json:"backup,omitempty"`
+	// Weight among the backends of the set; 0 counts as 1, and 1 is written as 0.
+	Weight uint32 `json:"weight,omitempty"`
+	Zone   string `json:"zone,omitempty"` // failure domain; empty when unknown
 	// Machine of ours that it is on; empty when it is on none.
 	Machine string `json:"machine,omitempty"`
 }
+
+// Share is its weight: 1 where nothing is said.
+func (b Backend) Share() uint32 { return max(b.Weight, 1) }
 
 // BackendState says whether a backend accepts new work.
 type BackendState uint8

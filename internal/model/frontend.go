@@ -172,6 +172,11 @@ type FrontendBackend struct {
 	// sent to it.
 	State  BackendState `json:"state"`
 	Health Health       `json:"health,omitempty"`
+	// Backup says that it is to have flows only while no other backend of its set is able to.
+	Backup bool `json:"backup,omitempty"`
+	// Standby is the weight that a backup without flows has as soon as it is needed; 0 of all
+	// other backends. Weight is 0 until then.
+	Standby uint32 `json:"standby,omitempty"`
 }
 
 // Proxy says that the backend is a machine's proxy for that frontend.

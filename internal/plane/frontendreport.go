@@ -145,11 +145,17 @@ func (l *loop) frontendProblems(frontends []model.FrontendStatus) []model.Proble
 // countFrontends brings the metrics of frontends up to date.
 func (l *loop) countFrontends() {
 	states := map[string]float64{shownBalanced: 0, shownPending: 0, shownRefused: 0, shownIdle: 0}
-	backends := map[string]float64{"available": 0, "unavailable": 0}
+	backends := map[string]float64{"available": 0, "standby": 0, "unavailable": 0}
 	panicking := 0
 	for _, e := range l.frontends.all() {
 		if ill, _ := e.panics(); ill > 0 {
 			panicking++
+		}
+		for _, b := range e.backends {
+			if b.Standby > 0 {
+				backends["standby"]++
+				backends["unavailable"]--
+			}
 		}
 	}
 	l.plane.metrics.panicking.Set(float64(panicking))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -295,6 +296,26 @@ func (g generator) slice(o *discoveryv1.EndpointSlice) {
 		if g.balanced && g.chance(30) {
 			o.Ports[len(o.Ports)-1].Protocol = some(g, corev1.ProtocolUDP)
 		}
+	}
+	rate(o)
+}
+
+// rate gives endpoints weights and makes one a backup. It follows from the rest, so that it leaves the generator as
+// it was.
+func rate(o *discoveryv1.EndpointSlice) {
+	var weights, backups []string
+	for i, e := range o.Endpoints {
+		switch {
+		case len(e.Addresses) == 0 || e.Zone == nil:
+		case e.Conditions.Serving == nil:
+			weights = append(weights, e.Addresses[0]+[]string{"=0", "=3", "=many"}[i%3])
+		default:
+			backups = append(backups, e.Addresses[0])
+		}
+	}
+	if len(weights)+len(backups) > 0 {
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationWeights, strings.Join(weights, ","))
+		metav1.SetMetaDataAnnotation(&o.ObjectMeta, v1alpha1.AnnotationBackups, strings.Join(backups, ","))
 	}
 }
 

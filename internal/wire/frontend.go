@@ -97,6 +97,8 @@ func FrontendBackends(backends []model.FrontendBackend) *agentv1.FrontendBackend
 			HopWeight: b.HopWeight,
 			State:     b.State.String(),
 			Health:    string(b.Health),
+			Backup:    b.Backup,
+			Standby:   b.Standby,
 		})
 	}
 	return out
@@ -118,6 +120,8 @@ func FrontendBackendsOf(name string, f *agentv1.FrontendBackends) ([]model.Front
 			HopWeight: max(b.GetHopWeight(), b.GetWeight()),
 			State:     backendState(b.GetState()),
 			Health:    model.Health(b.GetHealth()),
+			Backup:    b.GetBackup(),
+			Standby:   b.GetStandby(),
 		})
 	}
 	slices.SortStableFunc(out, model.FrontendBackend.Compare)

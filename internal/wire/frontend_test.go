@@ -66,7 +66,7 @@ func TestFrontendGoesThereAndBack(t *testing.T) {
 
 func TestFrontendBackendsGoThereAndBack(t *testing.T) {
 	backends := []model.FrontendBackend{
-		{Address: netip.MustParseAddrPort("10.0.0.1:8080"), Machine: "a", Weight: 100, HopWeight: 200, State: model.BackendReady, Health: model.Healthy},
+		{Address: netip.MustParseAddrPort("10.0.0.1:8080"), Machine: "a", Weight: 100, HopWeight: 200, State: model.BackendReady, Health: model.Healthy, Backup: true, Standby: 300},
 		{Address: netip.MustParseAddrPort("10.0.0.1:8080"), Machine: "b", HopWeight: 100, State: model.BackendDraining, Health: model.HealthUnknown},
 		{Address: netip.MustParseAddrPort("[2001:db8::2]:8080"), State: model.BackendUnready, Health: model.Unhealthy},
 	}

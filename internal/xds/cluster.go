@@ -100,16 +100,23 @@ func byCookie(name string) *clusterv3.LoadBalancingPolicy {
 type Health func(backend netip.AddrPort) (health model.Health, check string)
 
 // LoadAssignment is where the backends of a group are, by failure domain and address. s is
-// the group's set. A nil health is that of nobody.
+// the group's set. A nil health is that of nobody. Backups are of a second priority, which Envoy
+// uses while none of the first is healthy.
 //
 // The status of an endpoint whose health is not known yet is UNKNOWN, which Envoy takes for
 // healthy. Agents put what they know in its place. Where all that take requests fail a check that
 // nobody asked for, all are healthy.
 func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *endpointv3.ClusterLoadAssignment {
 	backends := slices.SortedFunc(slices.Values(s.Backends), func(a, b model.Backend) int {
-		return cmp.Or(cmp.Compare(a.Zone, b.Zone), a.Address.Compare(b.Address))
+		return cmp.Or(cmp.Compare(priority(a), priority(b)), cmp.Compare(a.Zone, b.Zone), a.Address.Compare(b.Address))
 	})
 	out := &endpointv3.ClusterLoadAssignment{ClusterName: EndpointsName(g)}
+	last := uint32(0) // priority
+	if n := len(backends); n > 0 && !backends[0].Backup && backends[n-1].Backup {
+		last = 1
+		out.Policy = &endpointv3.ClusterLoadAssignment_Policy{OverprovisioningFactor: wrapperspb.UInt32(oneIsEnough)}
+	}
+	weightOf := endpointWeights(g, backends)
 	var here *endpointv3.LocalityLbEndpoints
 	accepting, none := s.Accepting()
 	if g.Presumed() && !none && health != nil && allIll(backends, accepting, health) {
@@ -120,8 +127,8 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 		}
 	}
 	for i, b := range backends {
-		if i == 0 || b.Zone != backends[i-1].Zone {
-			here = &endpointv3.LocalityLbEndpoints{}
+		if i == 0 || b.Zone != backends[i-1].Zone || b.Backup != backends[i-1].Backup {
+			here = &endpointv3.LocalityLbEndpoints{Priority: min(priority(b), last)}
 			if b.Zone != "" {
 				here.Locality = &corev3.Locality{Zone: b.Zone}
 			}
@@ -144,9 +151,47 @@ func LoadAssignment(g model.BackendGroup, s model.BackendSet, health Health) *en
 			}
 			e.Metadata = &corev3.Metadata{FilterMetadata: map[string]*structpb.Struct{agentv1.CheckMetadata: {Fields: fields}}}
 		}
+		if weight := weightOf(b); weight > 1 {
+			e.LoadBalancingWeight = wrapperspb.UInt32(weight)
+		}
 		here.LbEndpoints = append(here.LbEndpoints, e)
 	}
 	return out
+}
+
+// oneIsEnough is the overprovisioning factor, in percent, at which one healthy backend of a million
+// keeps all requests in its priority. The default, 140, gives requests to backups when 29 of 100 fail.
+const oneIsEnough = 100_000_000
+
+// priority of Envoy, 0 being the first.
+func priority(b model.Backend) uint32 {
+	if b.Backup {
+		return 1
+	}
+	return 0
+}
+
+const (
+	// mostShares bounds what weights add up to: Envoy refuses more than 1<<32.
+	mostShares = 1 << 31
+	// ringShares bounds it for a ring hash. Envoy makes as many entries of a ring as the weights have
+	// units of the smallest.
+	ringShares = 1 << 16
+)
+
+// endpointWeights are the weights of backends among the others.
+func endpointWeights(g model.BackendGroup, backends []model.Backend) func(model.Backend) uint32 {
+	total, most := uint64(0), uint64(mostShares)
+	if g.Balance == model.BalanceCookie {
+		most = ringShares
+	}
+	for _, b := range backends {
+		total += uint64(b.Share())
+	}
+	if total <= max(most, uint64(len(backends))) {
+		return model.Backend.Share
+	}
+	return func(b model.Backend) uint32 { return uint32(max(1, uint64(b.Share())*most/total)) }
 }
 
 // allIll says that every backend that accepts requests is unhealthy.

@@ -24,8 +24,9 @@ import (
 //   - what this machine is sure of;
 //   - what the plane said before;
 //   - what this machine found, when it asked for the first time;
-//   - out, if another endpoint is known to be healthy: that one can wait for an answer. Not where
-//     nobody asked for the check, which may never be answered;
+//   - out, if another endpoint is known to be healthy: that one can wait for an answer. A healthy
+//     backup counts for others once one of them is known to be unhealthy. Not where nobody asked for
+//     the check, which may never be answered;
 //   - in, since nobody knows better.
 //
 // Where nobody asked for the checks and none is left, all are in.
@@ -53,6 +54,7 @@ type checkedEndpoint struct {
 	*endpointv3.LbEndpoint
 	check, address string
 	status         corev3.HealthStatus // by the plane
+	backup         bool                // of a priority that waits for others to fail
 }
 
 // NewAssignments makes assignments that know nothing. own returns this machine's own result
@@ -92,7 +94,7 @@ func (a *Assignments) Resolve(c delta.Change) delta.Change {
 			if check := fields[agentv1.CheckMetadataKey].GetStringValue(); check != "" {
 				x.presumed = fields[agentv1.PresumedMetadataKey].GetBoolValue()
 				at := e.GetEndpoint().GetAddress().GetSocketAddress()
-				n := checkedEndpoint{LbEndpoint: e, check: check, status: e.GetHealthStatus(), address: at.String()}
+				n := checkedEndpoint{LbEndpoint: e, check: check, status: e.GetHealthStatus(), address: at.String(), backup: l.GetPriority() > 0}
 				x.endpoints = append(x.endpoints, n)
 				switch {
 				case n.status != corev3.HealthStatus_UNKNOWN:
@@ -129,7 +131,8 @@ func (a *Assignments) Again() []delta.Change {
 // build makes a load assignment for the proxy; the same again if it is no other.
 func (a *Assignments) build(x *assignment) *delta.Resource {
 	statuses := make([]corev3.HealthStatus, len(x.endpoints))
-	same, anyHealthy, unknown := true, false, false
+	same, unknown := true, false
+	var healthy, healthyBackup, ill bool // ill: of those that are no backups
 	for i, e := range x.endpoints {
 		switch own, before := a.own(e.check), x.said[e.address]; {
 		case own.Holds():
@@ -141,17 +144,23 @@ func (a *Assignments) build(x *assignment) *delta.Resource {
 		default:
 			statuses[i] = before
 		}
-		anyHealthy = anyHealthy || statuses[i] == corev3.HealthStatus_HEALTHY
+		if e.backup {
+			healthyBackup = healthyBackup || statuses[i] == corev3.HealthStatus_HEALTHY
+		} else {
+			healthy = healthy || statuses[i] == corev3.HealthStatus_HEALTHY
+			ill = ill || statuses[i] == corev3.HealthStatus_UNHEALTHY
+		}
 		unknown = unknown || statuses[i] == corev3.HealthStatus_UNKNOWN
 	}
-	if x.presumed && !anyHealthy && !unknown && !x.others {
+	if x.presumed && !healthy && !healthyBackup && !unknown && !x.others {
 		for i := range statuses {
 			statuses[i] = corev3.HealthStatus_HEALTHY
 		}
 	}
 	for i, e := range x.endpoints {
 		if statuses[i] == corev3.HealthStatus_UNKNOWN {
-			if statuses[i] = corev3.HealthStatus_HEALTHY; anyHealthy && !x.presumed {
+			waits := healthy || healthyBackup && (e.backup || ill)
+			if statuses[i] = corev3.HealthStatus_HEALTHY; waits && !x.presumed {
 				statuses[i] = corev3.HealthStatus_UNHEALTHY
 			}
 		}

@@ -31,7 +31,7 @@ func (f *finds) own(check string) Finding {
 }
 
 // assigned is a load assignment of the plane: "a=healthy b=unknown c=draining". All but
-// those that drain are checked by their names; "presumed" before them: nobody asked for that.
+// those that drain are checked by their names; "presumed" before them: nobody asked for that. "+a" is a backup.
 func assigned(t *testing.T, text string) delta.Change {
 	t.Helper()
 	m := &endpointv3.ClusterLoadAssignment{ClusterName: "s", Endpoints: []*endpointv3.LocalityLbEndpoints{{}}}
@@ -42,6 +42,7 @@ func assigned(t *testing.T, text string) delta.Change {
 	}
 	for i, word := range words {
 		name, status, _ := strings.Cut(word, "=")
+		name, backup := strings.CutPrefix(name, "+")
 		e := &endpointv3.LbEndpoint{
 			HealthStatus: corev3.HealthStatus(corev3.HealthStatus_value[strings.ToUpper(status)]),
 			HostIdentifier: &endpointv3.LbEndpoint_Endpoint{Endpoint: &endpointv3.Endpoint{Address: &corev3.Address{Address: &corev3.Address_SocketAddress{
@@ -55,6 +56,9 @@ func assigned(t *testing.T, text string) delta.Change {
 		}
 		if i == 1 {
 			m.Endpoints = append(m.Endpoints, &endpointv3.LocalityLbEndpoints{Locality: &corev3.Locality{Zone: "b"}})
+		}
+		if l := m.GetEndpoints()[len(m.GetEndpoints())-1]; backup && l.GetPriority() == 0 {
+			m.Endpoints = append(m.Endpoints, &endpointv3.LocalityLbEndpoints{Priority: 1})
 		}
 		l := m.GetEndpoints()[len(m.GetEndpoints())-1]
 		l.LbEndpoints = append(l.LbEndpoints, e)
@@ -140,6 +144,24 @@ func TestHealthOfAssignments(t *testing.T) {
 			{plane: "a=healthy b=unhealthy", first: true, alone: true, own: map[string]model.Health{"a": ill, "b": ill}, want: "a=healthy b=unhealthy"},
 			{plane: "a=unknown b=unknown", first: true, own: map[string]model.Health{"a": ill, "b": well}, want: "a=healthy b=healthy"},
 			{alone: true, own: map[string]model.Health{"a": ill, "b": ill}, want: "a=unhealthy b=unhealthy"},
+		},
+		"one that was not asked yet serves before backups": {
+			{plane: "a=unknown +b=healthy", want: "a=healthy b=healthy"},
+			{own: map[string]model.Health{"a": ill}, want: "a=unhealthy b=healthy"},
+		},
+		"backups serve on while new ones wait for their answer": {
+			{plane: "a=unhealthy +b=healthy", want: "a=unhealthy b=healthy"},
+			{plane: "a=unhealthy c=unknown +b=healthy", want: "a=unhealthy c=unhealthy b=healthy"},
+			{own: map[string]model.Health{"c": well}, want: "a=unhealthy c=healthy b=healthy"},
+		},
+		"backups that wait do not keep others waiting": {
+			{plane: "a=unhealthy c=unknown +b=unknown", want: "a=unhealthy c=healthy b=healthy"},
+			{plane: "a=healthy c=unknown +b=unknown", want: "a=healthy c=unhealthy b=unhealthy"},
+		},
+		"presumed: backups serve where no other is left": {
+			{plane: "presumed a=healthy +b=healthy", alone: true, own: map[string]model.Health{"a": ill}, want: "a=unhealthy b=healthy"},
+			{alone: true, own: map[string]model.Health{"a": ill, "b": ill}, want: "a=healthy b=healthy"},
+			{plane: "presumed a=unhealthy c=unknown +b=healthy", want: "a=unhealthy c=healthy b=healthy"},
 		},
 		"what nobody knew": {
 			{plane: "a=unknown b=unknown", first: true, own: map[string]model.Health{"a": ill}, want: "a=unhealthy b=healthy"},

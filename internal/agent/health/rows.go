@@ -111,16 +111,39 @@ func (r *Rows) build(x *frontendRows) (changed bool) {
 		}
 		stay++
 	}
+	if !slices.ContainsFunc(list, func(b model.FrontendBackend) bool { return b.Weight > 0 }) {
+		if backups, found := r.standIn(x, list); found {
+			return x.send(backups, out)
+		}
+	}
 	// Where few are left, health is not to be believed, as the plane has it.
 	if x.frontend != nil && (stay*100 < int(x.frontend.Panic)*takes || stay == 0 && x.frontend.Check != nil && x.frontend.Check.Presumed) {
 		list = x.backends
 	}
+	return x.send(list, out)
+}
+
+// send notes what the data planes are given, and reports whether it has changed.
+func (x *frontendRows) send(list []model.FrontendBackend, out map[netip.AddrPort]model.FrontendBackend) (changed bool) {
 	x.out = out
 	if x.sent != nil && slices.Equal(list, x.sent) {
 		return false
 	}
 	x.sent = list
 	return true
+}
+
+// standIn gives the backups on standby that are not known to be unhealthy their weight; found says that there
+// are any. Where a frontend has several sets, they stand in when no set has another backend left.
+func (r *Rows) standIn(x *frontendRows, list []model.FrontendBackend) (with []model.FrontendBackend, found bool) {
+	with = slices.Clone(list)
+	for i := range with {
+		if b := &with[i]; b.Standby > 0 && r.health(x, *b) != model.Unhealthy {
+			b.Weight, b.HopWeight, b.Standby, b.State = b.Standby, max(b.HopWeight, b.Standby), 0, model.BackendReady
+			found = true
+		}
+	}
+	return with, found
 }
 
 // health is what is known of a backend that takes flows.

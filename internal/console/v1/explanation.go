@@ -353,7 +353,11 @@ type Discovered struct {
 type GroupBackend struct {
 	Address netip.AddrPort `json:"address"`
 	State   string         `json:"state"` // ready, draining or unready
-	Zone    string         `json:"zone,omitempty"`
+	// Backup says that requests come to it only while no other backend is able to take them.
+	Backup bool `json:"backup,omitempty"`
+	// Weight among the group's backends; 0 counts as 1.
+	Weight uint32 `json:"weight,omitempty"`
+	Zone   string `json:"zone,omitempty"`
 	// Health is what its checks came to; empty where there are none, or nobody knows here.
 	Health Health `json:"health,omitempty"`
 	// Percent is what comes to it in the long run, all clients together.

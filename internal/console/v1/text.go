@@ -25,6 +25,17 @@ func (k FrontendKey) key() model.FrontendKey {
 // Proxy reports whether the backend of a frontend is a proxy: it is reached at the VIP itself.
 func (b FrontendBackend) Proxy(k FrontendKey) bool { return b.Address.Addr() == k.VIP }
 
+// StateText is the state for people: of a backup that is not needed it is standby.
+func (b FrontendBackend) StateText() string {
+	switch {
+	case b.Standby > 0:
+		return "standby"
+	case b.Backup:
+		return string(b.State) + " (backup)"
+	}
+	return string(b.State)
+}
+
 // NameAt is the revision's name at an epoch: its number, and before that its own epoch when that is another one. Each
 // leadership of a plane counts anew.
 func (r Revision) NameAt(epoch uint64) string {

@@ -111,6 +111,11 @@ export interface FrontendBackend {
   // sent to it.
   state: BackendState;
   health?: Health;
+  // Backup says that it is to have flows only while no other backend of its set is able to.
+  backup?: boolean;
+  // Standby is the weight that a backup without flows has as soon as it is needed; 0 of all
+  // other backends. Weight is 0 until then.
+  standby?: number;
 }
 
 // BackendState says whether a backend takes new work.
@@ -532,6 +537,10 @@ export interface GroupBackend {
   address: string;
   // ready, draining or unready
   state: string;
+  // Backup says that requests come to it only while no other backend is able to take them.
+  backup?: boolean;
+  // Weight among the group's backends; 0 counts as 1.
+  weight?: number;
   zone?: string;
   // Health is what its checks came to; empty where there are none, or nobody knows here.
   health?: Health;

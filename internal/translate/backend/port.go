@@ -19,6 +19,7 @@ type Port struct {
 	Upstream    string   // what annotations say, see upstreamsOf
 	Undrained   string   // why annotations drain less than they name; empty: nothing is wrong
 	Refusal     string   // of the Service's endpoints
+	Misread     string   // of the Service's EndpointSlices
 	Unread      []string // of the Service's limits
 	Options     Options
 }

@@ -131,10 +131,10 @@ func among(sorted []netip.AddrPort, e netip.AddrPort) bool {
 }
 
 // addRefusals adds to a Service which of its endpoints are refused, and why.
-func (t *Tables) addRefusals(c *memo.Context, n snapshot.Name, f *Service) {
+func (t *Tables) addRefusals(c *memo.Context, n snapshot.Name, f *Service, of memo.Parts[snapshot.Name, peculiarities]) {
 	var list []netip.AddrPort
-	for _, suspects := range t.suspects.Get(c, n).All() {
-		list = append(list, suspects...)
+	for _, p := range of.All() {
+		list = append(list, p.suspects...)
 	}
 	if len(list) == 0 {
 		return

@@ -40,7 +40,7 @@ type Tables struct {
 
 	allowances *memo.Table[string, *allowance] // by namespace
 	refusing   *memo.Table[memo.Unit, *refusing]
-	suspects   *memo.Sum[snapshot.Name, snapshot.Name, []netip.AddrPort, memo.Parts[snapshot.Name, []netip.AddrPort]] // by Service and EndpointSlice
+	peculiar   *memo.Sum[snapshot.Name, snapshot.Name, peculiarities, memo.Parts[snapshot.Name, peculiarities]] // by Service and EndpointSlice
 	Services   *memo.Table[snapshot.Name, *Service]
 	BackendTLS *memo.Table[snapshot.Name, *TLSPolicy]
 
@@ -58,16 +58,19 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 		return a, a != nil
 	}, memo.Reads(in.Namespaces))
 	t.refusing = memo.NewTable(g, "refused endpoints", t.makeRefusing, memo.Reads(t.from.Pool.Ranges, in.Own, in.EndpointSlices))
-	t.suspects = memo.NewSum[snapshot.Name, snapshot.Name, []netip.AddrPort](g, "suspects").Same(slices.Equal[[]netip.AddrPort])
-	memo.NewScan(g, "suspects: index", in.EndpointSlices, func(c *memo.Context, n snapshot.Name, o *discoveryv1.EndpointSlice) {
+	t.peculiar = memo.NewSum[snapshot.Name, snapshot.Name, peculiarities](g, "peculiarities").Same(func(a, b peculiarities) bool {
+		return a.misread == b.misread && slices.Equal(a.suspects, b.suspects)
+	})
+	memo.NewScan(g, "peculiarities: index", in.EndpointSlices, func(c *memo.Context, n snapshot.Name, o *discoveryv1.EndpointSlice) {
 		if service, is := input.ServiceOfSlice(o); is {
-			if list := t.refusing.Get(c, memo.Unit{}).suspects(o); len(list) > 0 {
-				t.suspects.Put(c, service, n, list)
+			p := peculiarities{suspects: t.refusing.Get(c, memo.Unit{}).suspects(o)}
+			if _, p.misread = ratingsOf(o); len(p.suspects) > 0 || p.misread != "" {
+				t.peculiar.Put(c, service, n, p)
 			}
 		}
-	}, memo.Reads(t.refusing), memo.Puts(t.suspects))
+	}, memo.Reads(t.refusing), memo.Puts(t.peculiar))
 	t.Services = memo.NewTable(g, "service", t.makeService,
-		memo.Reads(in.Services, t.from.Targets.Slots, in.BackendPolicies, t.suspects, t.allowances, t.refusing, in.PoolNames, t.from.Pool.Pools))
+		memo.Reads(in.Services, t.from.Targets.Slots, in.BackendPolicies, t.peculiar, t.allowances, t.refusing, in.PoolNames, t.from.Pool.Pools))
 	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, t.from.Certificates.Authorities))
 	t.GroupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
@@ -94,8 +97,18 @@ func (t *Tables) makeService(c *memo.Context, n snapshot.Name) (*Service, bool) 
 		return nil, false
 	}
 	t.addPolicies(c, n, f)
-	t.addRefusals(c, n, f)
+	if list := t.peculiar.Get(c, n); list.Len() > 0 {
+		t.addRefusals(c, n, f, list)
+		f.addMisread(list)
+	}
 	return f, true
+}
+
+// peculiarities are what of an EndpointSlice a Service is judged by: its suspects, and what its annotations say
+// that cannot be read.
+type peculiarities struct {
+	suspects []netip.AddrPort
+	misread  string
 }
 
 // Service is what routes ask of a Service.
@@ -107,6 +120,7 @@ type Service struct {
 	Drained  []netip.Addr     // backends that take no new work, sorted
 	refused  []netip.AddrPort // endpoints that are no backends, sorted; port 0 stands for every port
 	Refusal  string           // how many those are, and why; empty where there are none
+	Misread  string           // what annotations of EndpointSlices say that cannot be read; empty: nothing
 }
 
 func newService(o *corev1.Service) *Service {
@@ -347,28 +361,47 @@ func gatherBackends(all memo.Parts[snapshot.Name, *discoveryv1.EndpointSlice], p
 		size += len(s.Endpoints)
 	}
 	backends := make([]model.Backend, 0, size)
+	rated := false
 	for _, s := range all.All() {
 		if s.AddressType != discoveryv1.AddressTypeIPv4 && s.AddressType != discoveryv1.AddressTypeIPv6 {
 			continue
 		}
+		said, _ := ratingsOf(s)
+		rated = rated || said != nil
 		for _, p := range s.Ports {
 			if p.Port == nil || *p.Port < 1 || *p.Port > 65535 || field.Deref(p.Name) != portName ||
 				cmp.Or(field.Deref(p.Protocol), corev1.ProtocolTCP) != protocol {
 				continue
 			}
-			backends = appendBackends(backends, s.Endpoints, uint16(*p.Port), machineOf)
+			backends = appendBackends(backends, s.Endpoints, uint16(*p.Port), said, machineOf)
 		}
 	}
 	if len(backends) == 0 {
 		return nil
 	}
-	slices.SortFunc(backends, func(a, b model.Backend) int {
+	compare := func(a, b model.Backend) int {
 		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.State, b.State), cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Machine, b.Machine))
-	})
+	}
+	if rated {
+		compare = compareRated
+	}
+	slices.SortFunc(backends, compare)
 	return slices.CompactFunc(backends, func(a, b model.Backend) bool { return a.Address == b.Address })
 }
 
-func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, port uint16, machineOf func(nodeName string, a netip.Addr) string) []model.Backend {
+// compareRated orders by address, the better one first: of two ready ones that which is no backup, then the heavier.
+func compareRated(a, b model.Backend) int {
+	backup := func(b model.Backend) int {
+		if b.Backup {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.State, b.State), cmp.Compare(backup(a), backup(b)), cmp.Compare(b.Weight, a.Weight),
+		cmp.Compare(a.Zone, b.Zone), cmp.Compare(a.Machine, b.Machine))
+}
+
+func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, port uint16, said *ratings, machineOf func(nodeName string, a netip.Addr) string) []model.Backend {
 	for i := range endpoints {
 		e := &endpoints[i]
 		state := backendState(e.Conditions)
@@ -377,9 +410,9 @@ func appendBackends(backends []model.Backend, endpoints []discoveryv1.Endpoint, 
 			zone = *e.Zone
 		}
 		if a, ok := endpointAddress(e); ok {
-			backends = append(backends, model.Backend{
-				Address: netip.AddrPortFrom(a, port), State: state, Zone: zone, Machine: machineOf(field.Deref(e.NodeName), a),
-			})
+			b := model.Backend{Address: netip.AddrPortFrom(a, port), State: state, Zone: zone, Machine: machineOf(field.Deref(e.NodeName), a)}
+			said.rate(&b)
+			backends = append(backends, b)
 		}
 	}
 	return backends

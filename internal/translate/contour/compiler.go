@@ -13,7 +13,7 @@ type compiler struct {
 	name    snapshot.Name
 	route   *IngressRoute
 	matched map[string]int  // index in spec.routes of each prefix
-	noted   map[string]bool // Services whose refused endpoints a note names
+	noted   map[string]bool // Services of whose endpoints a note says what is wrong
 }
 
 func (c *compiler) fail(path, problem string) {

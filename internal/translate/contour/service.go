@@ -79,9 +79,11 @@ func (c *compiler) service(s *contourv1beta1.Service, path string) (port backend
 		if port.Undrained != "" {
 			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Undrained)
 		}
-		if port.Refusal != "" && !c.noted[s.Name] {
+		if (port.Refusal != "" || port.Misread != "") && !c.noted[s.Name] {
 			c.noted[s.Name] = true
-			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Refusal)
+			for _, note := range field.NonEmpty(port.Refusal, port.Misread) {
+				c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+note)
+			}
 		}
 		return port, true
 	case backend.PortMissing, backend.PortProtocol:

@@ -111,6 +111,12 @@ func writeSet(b *strings.Builder, s *model.BackendSet) {
 		case model.BackendUnready:
 			b.WriteString(" unready")
 		}
+		if backend.Backup {
+			b.WriteString(" backup")
+		}
+		if backend.Weight > 0 {
+			fmt.Fprintf(b, " weight %d", backend.Weight)
+		}
 		if backend.Zone != "" {
 			fmt.Fprintf(b, " zone %s", backend.Zone)
 		}

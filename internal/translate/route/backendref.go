@@ -62,8 +62,10 @@ func (c *compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol c
 		c.fault(fault, problem, path)
 		return service, port, false
 	}
-	if port.Refusal != "" && !slices.Contains(c.services, service) {
-		c.notes = append(c.notes, path+": Service "+service.String()+": "+port.Refusal)
+	if (port.Refusal != "" || port.Misread != "") && !slices.Contains(c.services, service) {
+		for _, note := range field.NonEmpty(port.Refusal, port.Misread) {
+			c.notes = append(c.notes, path+": Service "+service.String()+": "+note)
+		}
 	}
 	c.services = append(c.services, service)
 	return service, port, true

@@ -47,7 +47,7 @@ func (t *Tables) serviceStatus(c *memo.Context, n snapshot.Name) (*Status, bool)
 	}
 	notes := slices.Concat(balanced.Refused, balanced.Notes)
 	if service := t.from.Backend.Services.Get(c, n); service != nil {
-		notes = append(notes, field.NonEmpty(service.Refusal)...)
+		notes = append(notes, field.NonEmpty(service.Refusal, service.Misread)...)
 	}
 	if out != nil && len(balanced.Sources) > 0 {
 		for _, a := range out.Addresses {

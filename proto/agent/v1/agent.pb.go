@@ -1138,7 +1138,11 @@ type FrontendBackend struct {
 	// ready, draining or unready.
 	State string `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// empty (nobody checks), unknown, healthy or unhealthy.
-	Health        string `protobuf:"bytes,7,opt,name=health,proto3" json:"health,omitempty"`
+	Health string `protobuf:"bytes,7,opt,name=health,proto3" json:"health,omitempty"`
+	// It is to have flows only while no other backend of its Service is able to.
+	Backup bool `protobuf:"varint,8,opt,name=backup,proto3" json:"backup,omitempty"`
+	// The weight that a backup without flows has as soon as it is needed; 0 of all others.
+	Standby       uint32 `protobuf:"varint,9,opt,name=standby,proto3" json:"standby,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1220,6 +1224,20 @@ func (x *FrontendBackend) GetHealth() string {
 		return x.Health
 	}
 	return ""
+}
+
+func (x *FrontendBackend) GetBackup() bool {
+	if x != nil {
+		return x.Backup
+	}
+	return false
+}
+
+func (x *FrontendBackend) GetStandby() uint32 {
+	if x != nil {
+		return x.Standby
+	}
+	return 0
 }
 
 // Node is a machine as others reach it. Its resource name is the machine's.
@@ -3780,7 +3798,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x06offset\x18\x01 \x01(\rR\x06offset\x12\x16\n" +
 	"\x06length\x18\x02 \x01(\rR\x06length\"R\n" +
 	"\x10FrontendBackends\x12>\n" +
-	"\bbackends\x18\x01 \x03(\v2\".fairlead.agent.v1.FrontendBackendR\bbackends\"\xbe\x01\n" +
+	"\bbackends\x18\x01 \x03(\v2\".fairlead.agent.v1.FrontendBackendR\bbackends\"\xf0\x01\n" +
 	"\x0fFrontendBackend\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04port\x18\x02 \x01(\rR\x04port\x12\x18\n" +
@@ -3789,7 +3807,9 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"hop_weight\x18\x05 \x01(\rR\thopWeight\x12\x14\n" +
 	"\x05state\x18\x06 \x01(\tR\x05state\x12\x16\n" +
-	"\x06health\x18\a \x01(\tR\x06health\"R\n" +
+	"\x06health\x18\a \x01(\tR\x06health\x12\x16\n" +
+	"\x06backup\x18\b \x01(\bR\x06backup\x12\x18\n" +
+	"\astandby\x18\t \x01(\rR\astandby\"R\n" +
 	"\x04Node\x12\x18\n" +
 	"\atunnel4\x18\x01 \x01(\fR\atunnel4\x12\x18\n" +
 	"\atunnel6\x18\x02 \x01(\fR\atunnel6\x12\x16\n" +
