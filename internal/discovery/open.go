@@ -37,6 +37,7 @@ func (o Origin) openCluster(spec v1alpha1.UpstreamSpec, sink cloud.Sink) (Source
 	c := kube.Config{
 		Name: o.Upstream.Name, Kubeconfig: kubeconfig, Context: spec.Kubernetes.Context, Allow: o.Config.Allow, Namespaces: spec.Namespaces,
 		RequestsPerSecond: int(spec.RequestsPerSecond), AnswerBytes: answerBytes(spec), OwnUID: o.OwnUID, Sink: sink, Log: o.Config.Log, Now: o.Config.Now,
+		Counters: o.Counters,
 	}
 	if spec.Services != nil {
 		if c.Selector, err = metav1.LabelSelectorAsSelector(spec.Services); err != nil {
@@ -63,6 +64,7 @@ func (o Origin) openCloud(spec v1alpha1.UpstreamSpec, sink cloud.Sink) (Source, 
 		Name: o.Upstream.Name, Credentials: credentials, Authorities: o.Secret.Data[snapshot.AuthorityKey], API: spec.OpenStack.API,
 		Projects: spec.OpenStack.Projects, Notifications: string(o.Secret.Data[snapshot.NotificationsKey]), Topic: spec.OpenStack.NotificationTopic,
 		RequestsPerSecond: int(spec.RequestsPerSecond), AnswerBytes: answerBytes(spec), Allow: o.Config.Allow, Sink: sink, Log: o.Config.Log, Now: o.Config.Now,
+		Counters: o.Counters,
 	}
 	if d := spec.OpenStack.PollInterval; d != nil {
 		c.PollInterval = d.Duration

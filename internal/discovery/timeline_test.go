@@ -22,10 +22,10 @@ func (quiet) Applied() uint64 { return 0 }
 
 func second(n int) time.Time { return time.Unix(int64(n), 0).UTC() }
 
-func key(name string) model.UpstreamKey { return model.UpstreamKey{Scope: "team01", Name: name} }
+func keyOf(name string) model.UpstreamKey { return model.UpstreamKey{Scope: "team01", Name: name} }
 
 func put1(upstream, name string, at int) event {
-	return event{upstream: upstream, what: put, services: []*model.UpstreamService{{Key: key(name)}}, at: second(at)}
+	return event{upstream: upstream, what: put, services: []*model.UpstreamService{{Key: keyOf(name)}}, at: second(at)}
 }
 
 func none(string, model.UpstreamKey) bool { return false }
@@ -36,11 +36,11 @@ func TestPassages(t *testing.T) {
 	line := d.timeline
 	line.see(put1("up01", "app", 10))
 	line.see(put1("up01", "held", 10))
-	line.see(event{upstream: "up02", what: removed, keys: []model.UpstreamKey{key("gone")}, at: second(11)})
+	line.see(event{upstream: "up02", what: removed, keys: []model.UpstreamKey{keyOf("gone")}, at: second(11)})
 	if n := line.upcoming(); n != 0 {
 		t.Fatalf("nothing is decided, and the next batch is %d", n)
 	}
-	line.decide(true, func(_ string, k model.UpstreamKey) bool { return k == key("held") }, second(12))
+	line.decide(true, func(_ string, k model.UpstreamKey) bool { return k == keyOf("held") }, second(12))
 	if n := line.upcoming(); n != 1 {
 		t.Fatalf("the next batch is %d, want 1", n)
 	}
@@ -57,10 +57,10 @@ func TestPassages(t *testing.T) {
 	d.InForce(1, second(19)) // said twice
 
 	want := []Passage{
-		{Upstream: "up01", Service: key("later"), Seen: second(14), Decided: second(14), Published: second(16)},
-		{Upstream: "up01", Service: key("same"), Seen: second(13), Decided: second(13), Published: second(13)},
-		{Upstream: "up01", Service: key("held"), Seen: second(10)},
-		{Upstream: "up01", Service: key("app"), Seen: second(10), Decided: second(12), Published: second(15), Revision: 7, InForce: second(17)},
+		{Upstream: "up01", Service: keyOf("later"), Seen: second(14), Decided: second(14), Published: second(16)},
+		{Upstream: "up01", Service: keyOf("same"), Seen: second(13), Decided: second(13), Published: second(13)},
+		{Upstream: "up01", Service: keyOf("held"), Seen: second(10)},
+		{Upstream: "up01", Service: keyOf("app"), Seen: second(10), Decided: second(12), Published: second(15), Revision: 7, InForce: second(17)},
 	}
 	got := d.Passages("up01", 100)
 	if len(got) != len(want) {
@@ -71,7 +71,7 @@ func TestPassages(t *testing.T) {
 			t.Errorf("passage %d is %+v, want %+v", i, got[i], want[i])
 		}
 	}
-	if first := d.Passages("up02", 1); len(first) != 1 || first[0].Service != key("gone") || first[0].InForce != second(17) {
+	if first := d.Passages("up02", 1); len(first) != 1 || first[0].Service != keyOf("gone") || first[0].InForce != second(17) {
 		t.Errorf("of up02 there is %+v", first)
 	}
 }

@@ -46,9 +46,9 @@ func object(o snapshot.Object, k snapshot.Kind) snapshot.Change {
 	return snapshot.Change{Key: snapshot.Key{Kind: k, Name: snapshot.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}, Object: o}
 }
 
-func app(endpoints int) *model.UpstreamService {
+func listed(endpoints int) *model.UpstreamService {
 	s := &model.UpstreamService{
-		Key: key("app"), Object: "Service team01/app", Seen: time.Now(), Ports: []model.UpstreamPort{{Name: "http", Port: 80, Protocol: "TCP"}},
+		Key: keyOf("app"), Object: "Service team01/app", Seen: time.Now(), Ports: []model.UpstreamPort{{Name: "http", Port: 80, Protocol: "TCP"}},
 		Slices: []model.UpstreamSlice{{Name: "app-1", Ports: []model.UpstreamPort{{Name: "http", Port: 8080, Protocol: "TCP"}}}},
 	}
 	for i := range endpoints {
@@ -71,13 +71,13 @@ func TestViews(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go d.Run(ctx)
-		upstream := func(name string) snapshot.Change {
+		follow := func(name string) snapshot.Change {
 			return object(&v1alpha1.Upstream{
 				ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.UpstreamSpec{Kubernetes: &v1alpha1.KubernetesUpstream{Secret: name}},
 			}, snapshot.KindUpstream)
 		}
 		api <- snapshot.Batch{Synced: true, Changes: []snapshot.Change{
-			upstream("up01"), upstream("up02"),
+			follow("up01"), follow("up02"),
 			object(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team01"}}, snapshot.KindNamespace),
 			object(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team01", Name: "gone-app", Labels: map[string]string{v1alpha1.LabelUpstream: "gone"}}}, snapshot.KindService),
 		}}
@@ -86,14 +86,14 @@ func TestViews(t *testing.T) {
 		}
 		d.Lead(ctx, true)
 		sinks["up01"].Contact(nil)
-		sinks["up01"].Replace([]*model.UpstreamService{app(4), {Key: key("db"), Object: "Service team01/db"}})
+		sinks["up01"].Replace([]*model.UpstreamService{listed(4), {Key: keyOf("db"), Object: "Service team01/db"}})
 		synctest.Wait()
 		if b, err := d.Next(ctx); err != nil || len(b.Changes) != 2 || b.Number != 0 {
 			t.Fatalf("after the list: %+v, %v", b, err)
 		}
 		origins["up01"].Counters.Requests[2].Add(3)
 		time.Sleep(5 * time.Second)
-		sinks["up01"].Put(app(3))
+		sinks["up01"].Put(listed(3))
 		b, err := d.Next(ctx)
 		if err != nil || b.Number != 1 {
 			t.Fatalf("after a change: %+v, %v", b, err)

@@ -117,16 +117,19 @@ func (m *Mirror) Left() map[string]Left {
 		name := m.ownerOf(m.services[n])
 		l := all[name]
 		l.Services++
-		if m.used != nil && l.Used == nil {
-			l.Used = []snapshot.Name{}
-		}
-		if m.used[n] {
-			l.Used = append(l.Used, n)
+		if used, judged := m.used[n]; judged {
+			if l.Used == nil {
+				l.Used = []snapshot.Name{}
+			}
+			if used {
+				l.Used = append(l.Used, n)
+			}
 		}
 		all[name] = l
 	}
-	for _, o := range m.slices {
-		if name := m.ownerOf(o); name != "" && m.upstreams[name] == nil && m.known {
+	for k := range m.orphaned() {
+		if o := m.slices[k.Name]; m.known && k.Kind == snapshot.KindEndpointSlice && o != nil {
+			name := m.ownerOf(o)
 			l := all[name]
 			l.Endpoints += len(o.Endpoints)
 			all[name] = l
