@@ -54,7 +54,7 @@ effect in the plane, was published to machines, and was in force at every machin
 			show := upstreamsView{output: output, all: all, one: name != ""}
 			ask := func(ctx context.Context) ([]v1.Upstream, error) { return planeConsole.Upstreams(ctx, name) }
 			if watch {
-				return watchUpstreams(c.Context(), c.OutOrStdout(), isTerminal(c.OutOrStdout()), show, ask)
+				return watchUpstreams(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), isTerminal(c.OutOrStdout()), show, ask)
 			}
 			rows, err := ask(c.Context())
 			if err != nil {
@@ -100,7 +100,7 @@ func isTerminal(w io.Writer) bool {
 
 // watchUpstreams prints upstreams until ctx is done: again and again on a terminal, elsewhere after each change. The first
 // question has to be answered; later ones may fail.
-func watchUpstreams(ctx context.Context, w io.Writer, terminal bool, show upstreamsView, ask func(context.Context) ([]v1.Upstream, error)) error {
+func watchUpstreams(ctx context.Context, w, warnings io.Writer, terminal bool, show upstreamsView, ask func(context.Context) ([]v1.Upstream, error)) error {
 	ticker := time.NewTicker(watchPause)
 	defer ticker.Stop()
 	var last []v1.Upstream
@@ -117,7 +117,7 @@ func watchUpstreams(ctx context.Context, w io.Writer, terminal bool, show upstre
 		case err != nil && err.Error() == fails:
 		case err != nil:
 			fails = err.Error()
-			fmt.Fprintln(os.Stderr, "warning:", advised(err))
+			fmt.Fprintln(warnings, "warning:", advised(err))
 		case terminal || first || fails != "" || !reflect.DeepEqual(unhurried(last), unhurried(rows)):
 			if terminal && show.output == "text" {
 				fmt.Fprint(&out, "\x1b[H\x1b[2J")

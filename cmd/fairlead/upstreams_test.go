@@ -79,8 +79,8 @@ func TestUpstreamsAreWatched(t *testing.T) {
 			{row: v1.Upstream{Name: "up01", Refused: 2}},
 		}
 		n := 0
-		var out bytes.Buffer
-		err := watchUpstreams(ctx, &out, false, upstreamsView{output: "json"}, func(context.Context) ([]v1.Upstream, error) {
+		var out, warned bytes.Buffer
+		err := watchUpstreams(ctx, &out, &warned, false, upstreamsView{output: "json"}, func(context.Context) ([]v1.Upstream, error) {
 			if n == len(answers) {
 				cancel()
 				return nil, ctx.Err()
@@ -89,12 +89,12 @@ func TestUpstreamsAreWatched(t *testing.T) {
 			n++
 			return []v1.Upstream{a.row}, a.err
 		})
-		if got := strings.Count(out.String(), `"name": "up01"`); err != nil || got != 3 {
-			t.Errorf("%v, and it is printed %d times, want 3", err, got)
+		if got := strings.Count(out.String(), `"name": "up01"`); err != nil || got != 3 || !strings.Contains(warned.String(), "away") {
+			t.Errorf("%v, and it is printed %d times, want 3; warned of %q", err, got, warned.String())
 		}
 	})
 	away := func(context.Context) ([]v1.Upstream, error) { return nil, errors.New("away") }
-	if err := watchUpstreams(t.Context(), &bytes.Buffer{}, false, upstreamsView{output: "text"}, away); err == nil {
+	if err := watchUpstreams(t.Context(), &bytes.Buffer{}, &bytes.Buffer{}, false, upstreamsView{output: "text"}, away); err == nil {
 		t.Error("a plane that never answered is waited for")
 	}
 }
