@@ -243,14 +243,20 @@ func TestBadLater(t *testing.T) {
 	})
 }
 
-// heardOnly fails unless all errors that were told have the reason, and one of them the message.
+// heardOnly fails unless all errors that were told have the reason, and one of them the message. After the first of
+// them the upstream must not seem to be well.
 func (s *sink) heardOnly(t *testing.T, reason, message string) {
 	t.Helper()
-	found := false
+	found, bad := false, false
 	for _, err := range s.heard() {
 		if err == nil {
+			if bad {
+				t.Error("told that it is well in between")
+				return
+			}
 			continue
 		}
+		bad = true
 		if cloud.ReasonOf(err) != reason {
 			t.Errorf("contact %s: %v, want %s", cloud.ReasonOf(err), err, reason)
 			return
@@ -444,5 +450,37 @@ func TestUnmarkedStreams(t *testing.T) {
 		f.breakWatches()
 		time.Sleep(time.Minute)
 		want(t, "endpoints", s.endpoints("a/two"), "")
+	})
+}
+
+// A list of objects that together are too large is not read to its end, however it comes, and is no reason to forget
+// the one before.
+func TestTooManyObjects(t *testing.T) {
+	bothWays(t, func(t *testing.T, f *fakeAPI) {
+		f.put(newService("a/one"))
+		s := f.follow(t, func(c *Config) { c.AnswerBytes = 1 << 20 })
+		moment()
+		want(t, "first", s.took(), "replace a/one")
+		f.setDown(true)
+		for i := range 20 {
+			o := newService(fmt.Sprintf("a/many-%d", i))
+			o.Annotations = map[string]string{"large": strings.Repeat("x", 100_000)}
+			f.put(o)
+		}
+		f.compact()
+		f.setDown(false)
+		time.Sleep(10 * time.Minute)
+		if took := s.took(); took != "replace a/one" { // the list of EndpointSlices
+			t.Errorf("given: %q", took)
+		}
+		heard := s.heard()
+		if last := heard[len(heard)-1]; cloud.ReasonOf(last) != v1alpha1.ReasonBadAnswer || !strings.Contains(last.Error(), "larger than 1 MiB (spec.limits.answerMiB)") {
+			t.Errorf("contact %v", last)
+		}
+		for i := range 20 {
+			f.remove("services", fmt.Sprintf("a/many-%d", i))
+		}
+		time.Sleep(time.Minute)
+		want(t, "fewer again", s.took(), "replace a/one")
 	})
 }

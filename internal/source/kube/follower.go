@@ -154,7 +154,9 @@ func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (r
 		}
 		return nil, f.note(ctx, f.describe("list", err, record))
 	}
-	_ = f.note(ctx, nil)
+	if m, err := meta.ListAccessor(list); err == nil && m.GetContinue() == "" {
+		_ = f.note(ctx, nil) // not of a part
+	}
 	return list, nil
 }
 

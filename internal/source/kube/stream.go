@@ -47,6 +47,7 @@ type stream struct {
 	rv      string // last seen
 	newest  string // largest seen
 	failed  int    // attempts in a row
+	garbled bool   // the last watch has failed by what it sent: the next one must prove itself
 }
 
 // WatchWithContext opens a watch for a reflector.
@@ -101,7 +102,6 @@ func (s *stream) begin(o metav1.ListOptions) (watch.Interface, *cloud.Record, er
 	w, record, err := s.f.open(s.ctx, o)
 	switch {
 	case err == nil:
-		_ = s.f.note(s.ctx, nil)
 		return w, record, nil
 	case stale(err) && s.from != "":
 		return nil, nil, err // the reflector begins again
@@ -171,7 +171,9 @@ func (s *stream) reopen() (watch.Interface, *cloud.Record) {
 		w, record, err := s.f.open(s.ctx, metav1.ListOptions{ResourceVersion: s.rv})
 		switch {
 		case err == nil:
-			_ = s.f.note(s.ctx, nil)
+			if !s.garbled {
+				_ = s.f.note(s.ctx, nil)
+			}
 			return w, record
 		case stale(err):
 			s.expire()
@@ -255,6 +257,7 @@ func (s *stream) failure(e watch.Event, record *cloud.Record, lasted time.Durati
 	if err = s.f.describe("watch", err, record); s.initial {
 		return s.broken(err)
 	}
+	s.garbled = true
 	s.fail(err)
 	return true
 }
@@ -274,6 +277,7 @@ func (s *stream) pass(e watch.Event, record *cloud.Record) (goOn, next bool) {
 		if s.initial {
 			return s.broken(err), false
 		}
+		s.garbled = true
 		s.fail(err)
 		return true, false
 	}
@@ -292,7 +296,9 @@ func (s *stream) pass(e watch.Event, record *cloud.Record) (goOn, next bool) {
 	if s.rv = rv; !older(rv, s.newest) {
 		s.newest = rv
 	}
-	_ = s.f.note(s.ctx, nil)
+	if s.garbled = false; !s.initial {
+		_ = s.f.note(s.ctx, nil)
+	}
 	return true, true
 }
 
