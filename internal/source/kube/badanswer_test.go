@@ -3,6 +3,7 @@ package kube
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -483,4 +484,49 @@ func TestTooManyObjects(t *testing.T) {
 		time.Sleep(time.Minute)
 		want(t, "fewer again", s.took(), "replace a/one")
 	})
+}
+
+// What is refused as a stream is not asked for in pages as well.
+func TestRefusedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeAPI(t)
+		f.setFault(statusFault(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized"))
+		f.follow(t, nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if asked := f.asked(); slices.Contains(asked, "/api/v1/services") || !slices.Contains(asked, "/api/v1/services watch") {
+			t.Errorf("asked %v", asked)
+		}
+	})
+}
+
+// A stream of the objects that there are is a part of them until it says that these were all.
+func TestPartOfAStream(t *testing.T) {
+	for name, end := range map[string]func(){"ends": func() {}, "breaks": func() { panic(http.ErrAbortHandler) }} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeAPI(t)
+				f.put(newService("a/one"), newService("a/two"))
+				f.setFault(ofServices(func(w http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Query().Get("sendInitialEvents") == "" {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					o := typed(newService("a/one"))
+					o.SetResourceVersion("101")
+					send(w, map[string]any{"type": "ADDED", "object": o})
+					flush(w)
+					end()
+					return true
+				}))
+				s := f.follow(t, nil)
+				time.Sleep(time.Minute)
+				want(t, "given", s.took(), "")
+				s.heardOnly(t, map[string]string{"ends": v1alpha1.ReasonBadAnswer, "breaks": v1alpha1.ReasonUnreachable}[name], "watch services: ")
+				f.setFault(nil)
+				time.Sleep(time.Minute)
+				want(t, "well again", s.took(), "replace a/one a/two")
+			})
+		})
+	}
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -303,5 +304,20 @@ func TestSelector(t *testing.T) {
 		moment()
 		want(t, "with it", s.took(), "put a/one")
 		want(t, "endpoints", s.endpoints("a/one"), "10.0.0.1")
+	})
+}
+
+// However many events there are: that the upstream answers is told at most once a second.
+func TestContacts(t *testing.T) {
+	bothWays(t, func(t *testing.T, f *fakeAPI) {
+		s := f.follow(t, nil)
+		for i := range 1000 {
+			f.put(newSlice("a/one-1", "one", fmt.Sprintf("10.0.%d.%d", i/250, i%250+1)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := len(s.heard()); n < 9 || n > 11 {
+			t.Errorf("told %d times in ten seconds", n)
+		}
 	})
 }
