@@ -34,7 +34,9 @@ type collection struct {
 }
 
 func (c *collection) add(o object) {
-	c.index = nil
+	for key, values := range c.index {
+		values[o.text(key)] = append(values[o.text(key)], o)
+	}
 	c.order = append(c.order, o.text("id"))
 	c.byID[o.text("id")] = o
 }

@@ -15,8 +15,9 @@ const (
 	// second is the resolution of updated_at, and some more: a change within the second of
 	// an earlier one shows only in another read after that second.
 	second = 1100 * time.Millisecond
-	// recent changes are read twice for that reason. Clocks may differ by as much.
-	recent = time.Minute
+	// recent changes that a sweep finds are read twice for that reason, as are all that a poll
+	// finds. The clocks of the cloud and of this machine may differ by as much.
+	recent = 5 * time.Second
 	// failuresShown is how often a load balancer cannot be read before that is shown.
 	failuresShown = 3
 
