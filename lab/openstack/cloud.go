@@ -4,16 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"embed"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -58,8 +51,10 @@ type Config struct {
 type Cloud struct {
 	// AuthURL is keystone's, and LoadBalancerURL octavia's.
 	AuthURL, LoadBalancerURL string
-	// NotificationsURL is RabbitMQ's; empty without notifications.
+	// NotificationsURL is RabbitMQ's, with TLS; empty without notifications.
 	NotificationsURL string
+	// Authorities verify RabbitMQ's certificate, as PEM.
+	Authorities []byte
 
 	tools, dir string
 	settings   settings
@@ -109,7 +104,7 @@ func Start(ctx context.Context, cfg Config) (_ *Cloud, err error) {
 			c.Stop()
 		}
 	}()
-	ports, err := freePorts(5)
+	ports, err := freePorts(6)
 	if err != nil {
 		return nil, err
 	}
@@ -118,16 +113,19 @@ func Start(ctx context.Context, cfg Config) (_ *Cloud, err error) {
 	c.LoadBalancerURL = fmt.Sprintf("http://127.0.0.1:%d/", ports[1])
 	if cfg.Notifications {
 		c.settings.RabbitPort = ports[2]
-		c.NotificationsURL = fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", ports[2])
+		c.NotificationsURL = fmt.Sprintf("amqps://guest:guest@127.0.0.1:%d/", ports[5])
 	}
 	if err := c.write(); err != nil {
 		return nil, err
 	}
-	if err := authority(filepath.Join(cfg.Dir, "ca.pem"), filepath.Join(cfg.Dir, "ca.key")); err != nil {
+	if err := certify(cfg.Dir); err != nil {
+		return nil, err
+	}
+	if c.Authorities, err = os.ReadFile(filepath.Join(cfg.Dir, "ca.pem")); err != nil {
 		return nil, err
 	}
 	if cfg.Notifications {
-		if err := c.startRabbit(ports[2], ports[3], ports[4]); err != nil {
+		if err := c.startRabbit(ports[2], ports[5], ports[3], ports[4]); err != nil {
 			return nil, err
 		}
 	}
@@ -345,28 +343,4 @@ func freePorts(n int) ([]int, error) {
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
-}
-
-// authority makes the CA that octavia wants for the certificates of its amphorae.
-func authority(certFile, keyFile string) error {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "octavia"}, IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return err
-	}
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(certFile, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), 0o600); err != nil {
-		return err
-	}
-	return os.WriteFile(keyFile, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600)
 }

@@ -2,6 +2,8 @@ package openstack
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -164,6 +166,7 @@ func TestRealCloud(t *testing.T) {
 		events := make(chan struct{}, 1)
 		s := run(t, string(c.CloudsYAML()), func(cfg *Config) {
 			cfg.Notifications, cfg.PollInterval, cfg.SweepInterval = c.NotificationsURL, time.Hour, time.Hour
+			cfg.Authorities = c.Authorities
 			cfg.Log = slog.New(tell{events})
 		})
 		select {
@@ -173,8 +176,36 @@ func TestRealCloud(t *testing.T) {
 		}
 		contract(t, provider, project, s)
 	})
+	t.Run("broker", func(t *testing.T) { refusedBrokers(t, c) })
 	t.Run("seeded", func(t *testing.T) { seeded(t, c, project) })
 	t.Run("users", func(t *testing.T) { ordinaryUsers(t, c, provider) })
+}
+
+// refusedBrokers are brokers that are not verified, or refuse us.
+func refusedBrokers(t *testing.T, c *lab.Cloud) {
+	authorities := x509.NewCertPool()
+	authorities.AppendCertsFromPEM(c.Authorities)
+	for _, b := range []struct {
+		name, url string
+		roots     *x509.CertPool
+		want      string
+	}{
+		{"another authority", c.NotificationsURL, x509.NewCertPool(), "tls: failed to verify certificate: x509: certificate signed by unknown authority"},
+		{"another host", strings.Replace(c.NotificationsURL, "127.0.0.1", "localhost", 1), authorities, "tls: failed to verify certificate: x509: certificate is not valid for any names, but wanted to match localhost"},
+		{"another password", strings.Replace(c.NotificationsURL, ":guest@", ":x@", 1), authorities, `Exception (403) Reason: "username or password not allowed"`},
+		{"no broker", "amqps://127.0.0.1:1/", authorities, "dial tcp 127.0.0.1:1: connect: connection refused"},
+	} {
+		t.Run(b.name, func(t *testing.T) {
+			broker, err := newBroker(b.url, "", &tls.Config{RootCAs: b.roots}, cloud.Allow{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			joined, err := broker.session(t.Context(), testLog, func() {})
+			if joined || err == nil || err.Error() != b.want {
+				t.Errorf("got %v, %t\nwant %s", err, joined, b.want)
+			}
+		})
+	}
 }
 
 // tell is a log that tells of its first line.
