@@ -10,6 +10,9 @@ import (
 // started is a real cloud that ends with the test.
 func started(t *testing.T, cfg Config) *Cloud {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts a real cloud")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cfg.Dir = t.TempDir()

@@ -187,7 +187,7 @@ func (s *Simulated) Requests() map[string]int {
 func (s *Simulated) Backup() any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.store.clone()
+	return s.clone()
 }
 
 // Restore brings back what Backup copied.

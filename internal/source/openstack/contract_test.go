@@ -118,6 +118,9 @@ func TestSimulatedCloud(t *testing.T) {
 // realCloud is a real cloud with the project team01.
 func realCloud(t *testing.T, cfg lab.Config) (*lab.Cloud, *gophercloud.ProviderClient, string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts a real cloud")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cfg.Dir = t.TempDir()

@@ -123,10 +123,3 @@ func (q *queue) later(ctx context.Context, delay time.Duration, j *job) {
 		}
 	}()
 }
-
-// length is the number of jobs that wait.
-func (q *queue) length() int {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.jobs)
-}

@@ -194,7 +194,7 @@ func (s *Source) parts(ctx context.Context, of scope, row *loadBalancer, from *l
 			}
 		}
 		members, err := list[member](ctx, s.client, of.token, "pools/"+url.PathEscape(p.ID)+"/members", "members", nil)
-		if err != nil && !(s.cfg.API == lbaas && isNotFound(err)) { // there the next sweep finds the pool gone
+		if err != nil && (s.cfg.API != lbaas || !isNotFound(err)) { // there the next sweep finds the pool gone
 			return nil, membersRead, err
 		}
 		t.members[p.ID] = members

@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -194,9 +195,14 @@ func (m inMemory) RoundTrip(r *http.Request) (*http.Response, error) {
 // serve turns the end of a connection into an error of it.
 func serve(h http.Handler, w http.ResponseWriter, r *http.Request) (err error) {
 	defer func() {
-		if lost := recover(); lost == http.ErrAbortHandler {
-			err = fmt.Errorf("read: connection reset by peer")
-		} else if lost != nil {
+		switch lost := recover().(type) {
+		case nil:
+		case error:
+			if !errors.Is(lost, http.ErrAbortHandler) {
+				panic(lost)
+			}
+			err = errors.New("read: connection reset by peer")
+		default:
 			panic(lost)
 		}
 	}()

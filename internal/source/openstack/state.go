@@ -100,6 +100,7 @@ func (s *state) put(t *tree, seq uint64, membersRead time.Time) {
 	k := s.known[id]
 	delete(s.unread, id)
 	s.read(id)
+	defer s.finish()
 	if k != nil && k.seq > seq {
 		return
 	}
@@ -110,7 +111,6 @@ func (s *state) put(t *tree, seq uint64, membersRead time.Time) {
 	k.seq, k.tree, k.membersRead, k.unreadable = seq, t, membersRead, ""
 	s.wanted[id] = &t.loadBalancer
 	s.emit(k)
-	s.finish()
 }
 
 // emit converts a load balancer and gives the sink the services that differ from those that
