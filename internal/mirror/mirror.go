@@ -121,6 +121,9 @@ func (m *Mirror) index(k snapshot.Key, in bool) {
 	}
 	if by := backendOf(o); by != (backend{}) {
 		note(m.labelled, by, k, in)
+		if u := m.upstreams[by.name]; in && !by.gimbal && u != nil && u.early != nil {
+			m.noteEarly(u.early, k)
+		}
 	}
 	if isMirrored(o) {
 		note(m.mirrored, m.serviceOf(k), k, in)
@@ -207,6 +210,9 @@ func (m *Mirror) SetUpstream(name string, o *v1alpha1.Upstream, now time.Time) {
 		delete(m.upstreams, name)
 		for k := range m.labelled[backend{name: name}] {
 			delete(m.used, m.serviceOf(k))
+		}
+		for k := range m.orphaned() { // some may be of the same Services
+			m.dirty[k] = true
 		}
 	case o == nil:
 	case u == nil:
@@ -443,7 +449,7 @@ func (m *Mirror) hides(k snapshot.Key, stored snapshot.Object) bool {
 	case name == "":
 		return m.mirrorsGimbal(stored)
 	case u != nil:
-		return u.synced || u.contact.expired && stored.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager
+		return u.synced || u.early != nil && u.early.said[m.serviceOf(k)] || u.contact.expired && stored.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager
 	}
 	return m.isUnused(m.serviceOf(k))
 }

@@ -369,3 +369,36 @@ func TestProjectAfterStart(t *testing.T) {
 	w.settle()
 	expect(t, "in effect", w.inEffect(), strings.ReplaceAll(fourInEffect, "team/", "elsewhere/"))
 }
+
+// Services that are given before the first complete list come into effect, each whole. The others stay as they are stored.
+func TestServicesBeforeTheFirstList(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up")
+	w.list("up", app("team/a", "10.0.0.1", "fd00::1"), app("team/b", "10.0.0.2"), app("team/c", "10.0.0.3"))
+	w.settle()
+	w.restart(w.m.upstreams["up"].object)
+	w.m.Put("up", w.now, app("team/a", "10.0.0.9"), app("team/d", "10.0.0.4"))
+	w.m.Remove("up", w.now, model.UpstreamKey{Scope: "team", Name: "b"})
+	w.settle()
+	if s, _ := w.m.State("up", 1); s.Synced {
+		t.Error("it counts as complete")
+	}
+	have := w.inEffect()
+	for _, want := range []string{"10.0.0.9", "10.0.0.3", "10.0.0.4"} {
+		if !strings.Contains(have, want) {
+			t.Errorf("%s is not in effect:\n%s", want, have)
+		}
+	}
+	for _, gone := range []string{"10.0.0.1", "fd00::1", "10.0.0.2"} {
+		if strings.Contains(have, gone+" ") || strings.Contains(have, gone+"\n") {
+			t.Errorf("%s is in effect:\n%s", gone, have)
+		}
+	}
+	if have != w.stored() {
+		t.Errorf("in effect is\n%s\nstored is\n%s", have, w.stored())
+	}
+	w.list("up", app("team/a", "10.0.0.9"), app("team/c", "10.0.0.3"), app("team/d", "10.0.0.4"))
+	if w.settle(); w.inEffect() != have {
+		t.Errorf("a list that says the same changes\n%s\nto\n%s", have, w.inEffect())
+	}
+}

@@ -15,8 +15,9 @@ import (
 type upstream struct {
 	name     string
 	object   *v1alpha1.Upstream
-	synced   bool // a complete list was taken
-	lenient  bool // the next list may be shorter
+	synced   bool   // a complete list was taken
+	early    *early // nil: nothing was said before the first complete list
+	lenient  bool   // the next list may be shorter
 	services map[model.UpstreamKey]*service
 
 	seen      Counts // of the last list, and of changes since
@@ -78,6 +79,7 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 	if first {
 		m.restore(u, listed)
 		u.synced = true
+		u.early = nil
 		m.markOf(name)
 	}
 	hold := func(e *service, next *model.UpstreamService) {
@@ -128,10 +130,10 @@ func (u *upstream) index(list []*model.UpstreamService) map[model.UpstreamKey]*m
 	return listed
 }
 
-// Put takes services that changed, each whole.
+// Put takes services that changed, each whole. Before the first complete list, the others stay as they are stored.
 func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService) {
 	u := m.upstreams[name]
-	if u == nil || !u.synced {
+	if u == nil || !m.begin(u) {
 		return
 	}
 	for _, s := range list {
@@ -143,6 +145,7 @@ func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService)
 			continue
 		}
 		m.update(u, s.Key, s, now)
+		m.said(u, s.Key)
 	}
 	m.retryLimited(u)
 }
@@ -150,14 +153,71 @@ func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService)
 // Remove takes the upstream's word that services are gone.
 func (m *Mirror) Remove(name string, now time.Time, keys ...model.UpstreamKey) {
 	u := m.upstreams[name]
-	if u == nil || !u.synced {
+	if u == nil || !m.begin(u) {
 		return
 	}
 	for _, k := range keys {
 		u.note(u.latest(k), nil)
 		m.update(u, k, nil, now)
+		m.said(u, k)
 	}
 	m.retryLimited(u)
+}
+
+// early is what an upstream says before its first complete list. What is stored of other services stays in effect.
+type early struct {
+	stored map[snapshot.Name]map[snapshot.Key]bool // objects by their Service
+	names  map[model.UpstreamKey]snapshot.Name
+	said   map[snapshot.Name]bool // Services of which the upstream has said what there is
+}
+
+// begin sees to it that an upstream can say something about single services; false: it cannot yet.
+func (m *Mirror) begin(u *upstream) bool {
+	switch {
+	case u.synced:
+		return true
+	case !m.known:
+		return false
+	case u.early != nil:
+		return true
+	}
+	u.early = &early{map[snapshot.Name]map[snapshot.Key]bool{}, map[model.UpstreamKey]snapshot.Name{}, map[snapshot.Name]bool{}}
+	for k := range m.labelled[backend{name: u.name}] {
+		m.noteEarly(u.early, k)
+	}
+	return true
+}
+
+// noteEarly notes a stored object of an upstream.
+func (m *Mirror) noteEarly(e *early, k snapshot.Key) {
+	n := m.serviceOf(k)
+	if e.stored[n] == nil {
+		e.stored[n] = map[snapshot.Key]bool{}
+	}
+	e.stored[n][k] = true
+	if of, said := keyOf(m.storedObject(k)); said && k.Kind == snapshot.KindService {
+		e.names[of] = n
+	}
+}
+
+// said notes that an upstream has said what there is of a service. Other objects that are stored of it are not in effect any more.
+func (m *Mirror) said(u *upstream, k model.UpstreamKey) {
+	if u.early == nil {
+		return
+	}
+	names := []snapshot.Name{u.early.names[k]}
+	if e := u.services[k]; e != nil {
+		names = append(names, e.name)
+	}
+	for _, n := range names {
+		if n.Name == "" || u.early.said[n] {
+			continue
+		}
+		u.early.said[n] = true
+		for k := range u.early.stored[n] {
+			m.dirty[k] = true
+		}
+	}
 }
 
 // latest is the last form of a service that the upstream gave; nil: there is none.
