@@ -350,14 +350,12 @@ func seeded(t *testing.T, c *lab.Cloud, project string) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	endpoints := 0
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, service := range s.services {
+	endpoints, services := 0, s.all()
+	for _, service := range services {
 		endpoints += service.Endpoints()
 	}
-	if len(s.services) != balancers || endpoints != balancers*members {
-		t.Errorf("%d services with %d endpoints", len(s.services), endpoints)
+	if len(services) != balancers || endpoints != balancers*members {
+		t.Errorf("%d services with %d endpoints", len(services), endpoints)
 	}
 	t.Logf("%d load balancers in %s", balancers, time.Since(began))
 }

@@ -304,7 +304,7 @@ func TestPaging(t *testing.T) {
 				s := start(t, sim, adminCloud, nil)
 				time.Sleep(20 * time.Second)
 				contact, replaced, _ := s.state()
-				services := len(s.services)
+				services := len(s.all())
 				if replaced == 0 {
 					services = -1
 				}

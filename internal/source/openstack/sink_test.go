@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -90,6 +91,13 @@ func (s *sink) state() (contact string, replaced, puts int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.contact, s.replaced, s.puts
+}
+
+// all are the services, in no order.
+func (s *sink) all() []*model.UpstreamService {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.services))
 }
 
 // texts are all services, sorted.

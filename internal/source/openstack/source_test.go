@@ -80,7 +80,7 @@ func TestChangesArrive(t *testing.T) {
 		pool := c.poolsOf(ids[0])[0]
 		began := time.Now()
 		c.send(t, "POST", "pools/"+pool+"/members", `{"member":{"address":"10.9.9.9","protocol_port":80,"weight":3}}`)
-		for c.puts == 2 && time.Since(began) < 5*time.Second {
+		for _, _, puts := c.state(); puts == 2 && time.Since(began) < 5*time.Second; _, _, puts = c.state() {
 			time.Sleep(10 * time.Millisecond)
 			synctest.Wait()
 		}
@@ -245,7 +245,7 @@ func TestRestoredBackup(t *testing.T) {
 		cloud.Restore(backup)
 		time.Sleep(time.Minute)
 		log := c.take()
-		if c.get(more[0]) != nil || strings.Contains(c.texts(), "*9") || len(c.services) != 30 {
+		if c.get(more[0]) != nil || strings.Contains(c.texts(), "*9") || len(c.all()) != 30 {
 			t.Errorf("after: %s", c.texts())
 		}
 		if !slices.Contains(log, "replace 30") {
@@ -284,7 +284,7 @@ func TestProjects(t *testing.T) {
 				s := start(t, cloud, c.clouds, func(cfg *Config) { cfg.Projects = projects })
 				time.Sleep(time.Minute)
 				var got []string
-				for _, service := range s.services {
+				for _, service := range s.all() {
 					got = append(got, service.ScopeName)
 				}
 				slices.Sort(got)
