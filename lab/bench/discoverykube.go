@@ -369,7 +369,7 @@ spec:
 		}},
 	}
 	for _, p := range s.paths {
-		p.config.Host, p.config.Dial, p.config.Now = vipHost, s.client.Dial, s.Now
+		p.config.Host, p.config.Dial, p.config.Now, p.changing = vipHost, s.client.Dial, s.Now, podName(changingPod)
 		one := p.config
 		one.Requests, one.Concurrency = 1, 1
 		if err := s.Await(ctx, "an answer by the "+p.name, func(ctx context.Context) error {
@@ -387,21 +387,21 @@ spec:
 
 // watchedPath is requests by one way, and when the changing backend answered them.
 type watchedPath struct {
-	name   string
-	config load.Config
-	result *DiscoveryPath
+	name     string
+	config   load.Config
+	changing string // name of the backend
+	result   *DiscoveryPath
 
 	ready, terminating, removed []time.Duration
 
 	mu          sync.Mutex
 	first, last time.Time // answers of the changing backend
-	begun       time.Time // of the newest request
 }
 
 const changingPod = 1
 
 func (p *watchedPath) note(r load.Result) {
-	if r.Name != podName(changingPod) {
+	if r.Name != p.changing {
 		return
 	}
 	at := r.Start.Add(r.Latency)
@@ -474,11 +474,11 @@ func (s *clusterSite) round(ctx context.Context, terminates bool) error {
 		return err
 	}
 	for _, p := range s.paths {
-		if err := s.awaitPath(ctx, p, "to get requests", func(first, _ time.Time) bool { return !first.IsZero() }); err != nil {
+		took, err := p.awaitFirst(ctx, answered)
+		if err != nil {
 			return err
 		}
-		first, _ := p.seen()
-		p.ready = append(p.ready, max(0, first.Sub(answered)))
+		p.ready = append(p.ready, took)
 	}
 	if err := pauseFor(ctx, 100*time.Millisecond); err != nil {
 		return err
@@ -488,14 +488,25 @@ func (s *clusterSite) round(ctx context.Context, terminates bool) error {
 		if err != nil {
 			return err
 		}
-		return s.awaitQuiet(ctx, gone, func(p *watchedPath, d time.Duration) { p.removed = append(p.removed, d) })
+		for _, p := range s.paths {
+			took, err := p.awaitQuiet(ctx, gone, discoveryQuiet)
+			if err != nil {
+				return err
+			}
+			p.removed = append(p.removed, took)
+		}
+		return nil
 	}
 	terminating, err := s.set(ctx, fixed, clusterEndpoint(changing, false))
 	if err != nil {
 		return err
 	}
-	if err := s.awaitQuiet(ctx, terminating, func(p *watchedPath, d time.Duration) { p.terminating = append(p.terminating, d) }); err != nil {
-		return err
+	for _, p := range s.paths {
+		took, err := p.awaitQuiet(ctx, terminating, discoveryQuiet)
+		if err != nil {
+			return err
+		}
+		p.terminating = append(p.terminating, took)
 	}
 	if err := pauseFor(ctx, drainedAfter-s.Now().Sub(terminating)); err != nil {
 		return err
@@ -517,13 +528,14 @@ func (s *clusterSite) set(ctx context.Context, endpoints ...discoveryv1.Endpoint
 	return s.Now(), err
 }
 
-func (s *clusterSite) awaitPath(ctx context.Context, p *watchedPath, what string, is func(first, last time.Time) bool) error {
-	for limit := s.Now().Add(30 * time.Second); ; {
+// await waits until it is so.
+func (p *watchedPath) await(ctx context.Context, what string, is func(first, last time.Time) bool) error {
+	for limit := p.config.Now().Add(30 * time.Second); ; {
 		first, last := p.seen()
 		switch {
 		case is(first, last):
 			return nil
-		case s.Now().After(limit):
+		case p.config.Now().After(limit):
 			return fmt.Errorf("%s: wait for the endpoint %s: not within 30 s", p.name, what)
 		}
 		if err := pauseFor(ctx, 2*time.Millisecond); err != nil {
@@ -532,17 +544,19 @@ func (s *clusterSite) awaitPath(ctx context.Context, p *watchedPath, what string
 	}
 }
 
-// awaitQuiet waits until nobody asks the endpoint any more, and notes how long it was asked.
-func (s *clusterSite) awaitQuiet(ctx context.Context, since time.Time, note func(*watchedPath, time.Duration)) error {
-	for _, p := range s.paths {
-		if err := s.awaitPath(ctx, p, "to get none", func(_, last time.Time) bool {
-			now := s.Now()
-			return now.Sub(last) >= discoveryQuiet && now.Sub(since) >= discoveryQuiet
-		}); err != nil {
-			return err
-		}
-		_, last := p.seen()
-		note(p, max(0, last.Sub(since)))
-	}
-	return nil
+// awaitFirst waits until the endpoint is asked, and returns how long after a time that was.
+func (p *watchedPath) awaitFirst(ctx context.Context, since time.Time) (time.Duration, error) {
+	err := p.await(ctx, "to get requests", func(first, _ time.Time) bool { return !first.IsZero() })
+	first, _ := p.seen()
+	return max(0, first.Sub(since)), err
+}
+
+// awaitQuiet waits until nobody has asked the endpoint for some time, and returns how long it was asked after a time.
+func (p *watchedPath) awaitQuiet(ctx context.Context, since time.Time, quiet time.Duration) (time.Duration, error) {
+	err := p.await(ctx, "to get none", func(_, last time.Time) bool {
+		now := p.config.Now()
+		return now.Sub(last) >= quiet && now.Sub(since) >= quiet
+	})
+	_, last := p.seen()
+	return max(0, last.Sub(since)), err
 }

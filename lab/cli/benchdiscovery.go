@@ -68,6 +68,9 @@ func discoveryTable(r bench.DiscoveryResult) report.Table {
 	if s := r.Scale; s != nil {
 		fleetRows(&t, s)
 	}
+	if o := r.OpenStack; o != nil {
+		cloudRows(&t, o)
+	}
 	return t
 }
 
@@ -113,4 +116,25 @@ func fleetRows(t *report.Table, r *bench.DiscoveryFleet) {
 	add("lists of a kind that a cluster was asked for, at most", fmt.Sprint(r.Restart.Lists), "1")
 	add("etcd writes meanwhile", fmt.Sprint(r.Restart.Writes), "")
 	add("plane with API server and etcd after its restart", mb(r.PlaneAgain), "")
+}
+
+func cloudRows(t *report.Table, r *bench.DiscoveryCloud) {
+	ms := func(v float64) string { return fmt.Sprintf("%.0f ms", v) }
+	add := func(figure, value, goal string) { t.Add("openstack", figure, "", "", "", value, goal) }
+	if o := r.Octavia; o != nil {
+		add(fmt.Sprintf("octavia: %d load balancers, %d members in effect", o.LoadBalancers, o.Members), fmt.Sprintf("%.1f s", o.Synced), "")
+		for _, w := range []struct {
+			name, goal string
+			bench.DiscoveryMembers
+		}{{"polled", "p99 < 2 s", o.Polled}, {"with notifications", "p99 < 1.5 s", o.Notified}} {
+			t.Add("openstack", fmt.Sprintf("octavia, %s: member change to Envoy, %d changes", w.name, w.Both.N), ms(w.Both.P50), ms(w.Both.P99), ms(w.Both.Max), "", w.goal)
+			add("octavia, "+w.name+": failed", fmt.Sprintf("%d of %d", w.Failed, w.Requests), "0")
+		}
+		add("octavia: requests a minute at rest", fmt.Sprintf("%.0f", o.Requests), "< 90")
+		t.Add("openstack", fmt.Sprintf("octavia: deleted load balancer gone, %d of them", o.Deleted.N), ms(o.Deleted.P50), "", ms(o.Deleted.Max), "", "< 60 s")
+	}
+	if p := r.Projects; p != nil {
+		add(fmt.Sprintf("%d simulated projects, answers take %.0f ms: all in effect", p.Projects, p.Latency), fmt.Sprintf("%.1f s, %d requests", p.Swept, p.Requests), "")
+		add(fmt.Sprintf("the same in Gimbal's way, by %d of the projects", p.GimbalProjects), fmt.Sprintf("%.0f s, %d requests", p.Gimbal, p.GimbalRequests), "")
+	}
 }
