@@ -36,8 +36,8 @@ type DiscoveryOptions struct {
 	Duration   time.Duration
 
 	// The clouds of the OpenStack part: load balancers with members, and the projects of a large cloud; default 1,000,
-	// 4,000 and 3,900. MemberChanges are measured each way; default 50. Rest is how long requests are counted while
-	// nothing changes; default 90 s.
+	// 4,000 and 3,900. A member is disabled and enabled MemberChanges times, default 25. Rest is how long requests are
+	// counted while nothing changes; default 90 s.
 	LoadBalancers, Members, Projects, MemberChanges int
 	Rest                                            time.Duration
 }
@@ -56,7 +56,7 @@ func (o DiscoveryOptions) complete() DiscoveryOptions {
 		o.Duration = time.Minute
 	}
 	o.LoadBalancers, o.Members = orDefault(o.LoadBalancers, 1_000), orDefault(o.Members, 4_000)
-	o.Projects, o.MemberChanges = orDefault(o.Projects, 3_900), orDefault(o.MemberChanges, 50)
+	o.Projects, o.MemberChanges = orDefault(o.Projects, 3_900), orDefault(o.MemberChanges, 25)
 	if o.Rest == 0 {
 		o.Rest = 90 * time.Second
 	}

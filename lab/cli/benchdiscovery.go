@@ -53,7 +53,7 @@ openstack: one cloud with an Octavia API, and one with thousands of projects.`,
 	f.DurationVar(&o.Duration, "duration", time.Minute, "scale: duration of the changes")
 	f.IntVar(&o.LoadBalancers, "load-balancers", 1_000, "openstack: load balancers of the cloud")
 	f.IntVar(&o.Members, "members", 4_000, "openstack: their members")
-	f.IntVar(&o.MemberChanges, "member-changes", 50, "openstack: number of changes of a member, polled and again with notifications")
+	f.IntVar(&o.MemberChanges, "member-changes", 25, "openstack: how often a member is disabled and enabled, polled and again with notifications")
 	f.IntVar(&o.Projects, "projects", 3_900, "openstack: projects of the simulated cloud")
 	f.DurationVar(&o.Rest, "rest", 90*time.Second, "openstack: time without changes during which requests are counted")
 	must(c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(bench.DiscoveryParts(), cobra.ShellCompDirectiveNoFileComp)))
