@@ -324,3 +324,35 @@ func TestOwned(t *testing.T) {
 		}
 	}
 }
+
+// hungAPI answers nothing about one ConfigMap.
+type hungAPI struct{ *api }
+
+func (a hungAPI) Get(ctx context.Context, k client.ObjectKey, o client.Object, options ...client.GetOption) error {
+	if k.Name == "hung" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return a.api.Get(ctx, k, o, options...)
+}
+
+// An object about which the API does not answer holds up no other one of its kind.
+func TestObjectsOfAKindDoNotWaitForOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAPI()
+		w := NewWriter(hungAPI{a}, 1000, &corev1.ConfigMap{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { w.Run(ctx); close(done) }()
+		w.Enable(ctx)
+		w.Offer(Object{Wanted: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "hung"}}})
+		synctest.Wait()
+		w.Offer(object("v1", ""))
+		synctest.Wait()
+		if value, _, _ := a.seen(); value != "v1" {
+			t.Errorf("the ConfigMap is %q while another one is waited for", value)
+		}
+		cancel()
+		<-done
+	})
+}

@@ -22,6 +22,8 @@ const (
 	// retryShortest and retryLongest bound the pause after a try that failed. It doubles each time.
 	retryShortest = 100 * time.Millisecond
 	retryLongest  = time.Minute
+	// atOnce is how many objects of a kind are written at a time: a write mostly waits for the API.
+	atOnce = 4
 	// forbiddenPause is until a missing right is looked for again.
 	forbiddenPause = 5 * time.Minute
 )
@@ -42,7 +44,7 @@ type Writer struct {
 	applied atomic.Uint64
 }
 
-// lane writes the objects of one kind, one at a time. Very many of them, or an API that does not answer about them, hold up
+// lane writes the objects of one kind, some at a time. Very many of them, or an API that does not answer about them, hold up
 // no other kind.
 type lane struct {
 	limiter *rate.Limiter
@@ -75,7 +77,9 @@ func NewWriter(c client.Client, perSecond int, kinds ...client.Object) *Writer {
 func (w *Writer) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	for _, l := range w.lanes {
-		running.Go(func() { w.run(ctx, l) })
+		for range atOnce {
+			running.Go(func() { w.run(ctx, l) })
+		}
 	}
 	running.Wait()
 }

@@ -73,6 +73,8 @@ type DiscoveryMembers struct {
 type DiscoveryProjects struct {
 	Projects int     `json:"projects"`
 	Latency  float64 `json:"latency_of_an_answer_ms"`
+	// Allowed is spec.requestsPerSecond.
+	Allowed int `json:"requests_per_s_allowed"`
 	// Swept is from the creation of the Upstream until all was in effect; Gimbal the same requests in Gimbal's way: project
 	// after project, and one request after the other.
 	Swept          float64 `json:"swept_s"`
@@ -92,7 +94,9 @@ const (
 	simulatedPort  = 5000
 	// simulatedLatency of each answer: a request to a real octavia takes longer.
 	simulatedLatency = 50 * time.Millisecond
-	gimbalProjects   = 200
+	// simulatedRequests a second are allowed by spec.requestsPerSecond of the large cloud. The default, 20, is the limit otherwise.
+	simulatedRequests = 1000
+	gimbalProjects    = 200
 )
 
 type cloudSite struct {
@@ -265,7 +269,7 @@ func (s *cloudSite) seed(ctx context.Context) error {
 	if err != nil || len(found) != 1 {
 		return errors.Join(fmt.Errorf("there are %d projects admin", len(found)), err)
 	}
-	if s.seeded, err = s.cloud.Seed(ctx, found[0].ID, s.o.LoadBalancers, max(1, s.o.Members/max(1, s.o.LoadBalancers))); err != nil {
+	if s.seeded, err = s.cloud.Seed(ctx, s.o.LoadBalancers, max(1, s.o.Members/max(1, s.o.LoadBalancers)), found[0].ID); err != nil {
 		return err
 	}
 	if s.client, err = clients.NewLoadBalancerV2(provider, gophercloud.EndpointOpts{Region: "RegionOne"}); err != nil {
@@ -307,13 +311,15 @@ func (s *cloudSite) seed(ctx context.Context) error {
 	})
 }
 
-// createCloud has a cloud followed, with further keys of its Secret.
-func (s *cloudSite) createCloud(ctx context.Context, name string, clouds []byte) error {
+// createCloud has a cloud followed, by so many requests a second; 0: the default.
+func (s *cloudSite) createCloud(ctx context.Context, name string, clouds []byte, requests int32) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: name}, Data: map[string][]byte{snapshot.CloudsKey: clouds}}
 	if err := s.typed.Create(ctx, secret); err != nil {
 		return err
 	}
-	return s.typed.Create(ctx, &v1alpha1.Upstream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.UpstreamSpec{OpenStack: &v1alpha1.OpenStackUpstream{Secret: name}}})
+	return s.typed.Create(ctx, &v1alpha1.Upstream{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.UpstreamSpec{
+		OpenStack: &v1alpha1.OpenStackUpstream{Secret: name}, RequestsPerSecond: requests,
+	}})
 }
 
 // awaitUpstream waits until an Upstream is current and has so many services.
@@ -340,7 +346,7 @@ func (s *cloudSite) follow(ctx context.Context) error {
 		return err
 	}
 	began := s.Now()
-	if err := s.createCloud(ctx, cloudUpstream, s.cloud.CloudsYAML()); err != nil {
+	if err := s.createCloud(ctx, cloudUpstream, s.cloud.CloudsYAML(), 0); err != nil {
 		return err
 	}
 	if err := s.awaitUpstream(ctx, cloudUpstream, s.o.LoadBalancers+1); err != nil {
@@ -500,7 +506,8 @@ func (s *cloudSite) projects(ctx context.Context) (*DiscoveryProjects, error) {
 	s.progress("openstack: a simulated cloud with %d projects", n)
 	cloud := openstack.NewSimulated()
 	cloud.Latency = simulatedLatency
-	r := &DiscoveryProjects{Projects: n, Latency: millis(simulatedLatency)}
+	cloud.Now = func() time.Time { return s.Now().Add(-time.Hour) } // what changed just now is read twice
+	r := &DiscoveryProjects{Projects: n, Latency: millis(simulatedLatency), Allowed: simulatedRequests}
 	if err := inParallel(ctx, 8, n, func(ctx context.Context, i int) error {
 		name := fmt.Sprintf("project-%d", i)
 		cloud.Seed(name, 1, 2)
@@ -512,11 +519,12 @@ func (s *cloudSite) projects(ctx context.Context) (*DiscoveryProjects, error) {
 	if err := s.listen(ctx, address, cloud); err != nil {
 		return nil, err
 	}
+	cloud.Now = nil
 	s.progress("openstack: %d projects, read by the plane", n)
 	began := s.Now()
 	if err := s.createCloud(ctx, "large", fmt.Appendf(nil,
 		"clouds: {lab: {region_name: RegionOne, auth: {auth_url: 'http://%s/identity/v3', username: admin, password: secret, project_name: admin, user_domain_name: Default, project_domain_name: Default}}}\n", address,
-	)); err != nil {
+	), simulatedRequests); err != nil {
 		return nil, err
 	}
 	if err := s.awaitUpstream(ctx, "large", n); err != nil {
