@@ -324,20 +324,20 @@ func (s *cloudSite) createCloud(ctx context.Context, name string, clouds []byte,
 
 // awaitUpstream waits until an Upstream is current and has so many services.
 func (s *cloudSite) awaitUpstream(ctx context.Context, name string, services int) error {
-	return s.Await(ctx, "the upstream "+name+" to be in effect", func(ctx context.Context) error {
+	return pollFor(ctx, 100*time.Millisecond, func() (bool, error) {
 		var u v1alpha1.Upstream
 		if err := s.typed.Get(ctx, kube.ObjectKey{Name: name}, &u); err != nil {
-			return err
+			return false, err
 		}
 		for _, c := range u.Status.Conditions {
 			if c.Status != metav1.ConditionTrue {
-				return fmt.Errorf("%s: %s", c.Reason, c.Message)
+				return false, fmt.Errorf("%s: %s: %s", name, c.Reason, c.Message)
 			}
 		}
-		if len(u.Status.Conditions) == 0 || int(u.Status.Replicated.Services) < services {
-			return fmt.Errorf("it has %d of %d services", u.Status.Replicated.Services, services)
+		if n := int(u.Status.Replicated.Services); len(u.Status.Conditions) == 0 || n < services {
+			return false, fmt.Errorf("%s has %d of %d services", name, n, services)
 		}
-		return nil
+		return true, nil
 	})
 }
 

@@ -350,7 +350,7 @@ func (b *fleetBench) sync(ctx context.Context) error {
 
 // awaitCurrent waits until all Upstreams say that what is in effect is what they have.
 func (b *fleetBench) awaitCurrent(ctx context.Context) error {
-	return b.poll(ctx, 100*time.Millisecond, func() (bool, error) {
+	return pollFor(ctx, 100*time.Millisecond, func() (bool, error) {
 		n, waiting, err := current(ctx, b.typed, len(b.services))
 		if err != nil {
 			return false, err
@@ -362,7 +362,7 @@ func (b *fleetBench) awaitCurrent(ctx context.Context) error {
 // awaitStored waits until the plane's API has all services and their EndpointSlices. It looks when few writes come.
 func (b *fleetBench) awaitStored(ctx context.Context) error {
 	last, at := uint64(0), b.Now()
-	return b.poll(ctx, 2*time.Second, func() (bool, error) {
+	return pollFor(ctx, 2*time.Second, func() (bool, error) {
 		rv, err := b.revision(ctx)
 		if err != nil {
 			return false, err
@@ -399,8 +399,8 @@ func (b *fleetBench) revision(ctx context.Context) (uint64, error) {
 	return strconv.ParseUint(list.ResourceVersion, 10, 64)
 }
 
-// poll asks until it is so. The error of a question that is answered with no says what is waited for.
-func (b *fleetBench) poll(ctx context.Context, pause time.Duration, is func() (bool, error)) error {
+// pollFor asks until it is so. The error of a question that is answered with no says what is waited for.
+func pollFor(ctx context.Context, pause time.Duration, is func() (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, fleetLimit)
 	defer cancel()
 	for {
@@ -453,7 +453,7 @@ spec:
 // awaitRest waits until the plane writes next to nothing.
 func (b *fleetBench) awaitRest(ctx context.Context) error {
 	last, at, calm := uint64(0), b.Now(), 0
-	return b.poll(ctx, time.Second, func() (bool, error) {
+	return pollFor(ctx, time.Second, func() (bool, error) {
 		rv, err := b.revision(ctx)
 		if err != nil {
 			return false, err
@@ -647,7 +647,7 @@ func (b *fleetBench) restart(ctx context.Context) (err error) {
 		}
 		return least, most
 	}
-	if err := b.poll(ctx, 50*time.Millisecond, func() (bool, error) {
+	if err := pollFor(ctx, 50*time.Millisecond, func() (bool, error) {
 		least, _ := most()
 		return least > 0, errors.New("a cluster was not listed yet")
 	}); err != nil {
