@@ -69,7 +69,7 @@ func Status(u *v1alpha1.Upstream, refused error, m mirror.State) *v1alpha1.Upstr
 	}
 	s := &v1alpha1.UpstreamStatus{
 		Type: typeOf(u), Seen: counts(m.Seen), Replicated: counts(m.Replicated), Held: counts(m.Held), Refused: int32(min(m.Refused, 1<<30)),
-		Conditions: []metav1.Condition{accepted(u, refused), reachable(m), current(m)},
+		Conditions: []metav1.Condition{accepted(refused), reachable(m), current(m)},
 	}
 	for _, r := range m.Refusals {
 		s.Refusals = append(s.Refusals, v1alpha1.UpstreamRefusal{Object: r.Object, Reason: string(r.Reason), Message: r.Message})
@@ -105,7 +105,7 @@ func condition(kind string, is bool, reason, message string) metav1.Condition {
 	return c
 }
 
-func accepted(u *v1alpha1.Upstream, refused error) metav1.Condition {
+func accepted(refused error) metav1.Condition {
 	if refused == nil {
 		return condition(v1alpha1.ConditionAccepted, true, v1alpha1.ReasonAccepted, "Spec and credentials are usable.")
 	}
