@@ -7,7 +7,7 @@ package examples
 
 import "embed"
 
-// Files are the manifests, by their path below examples/. The folders network and policies are not among them: they speak of somebody's router and shop.
+// Files are the manifests, by their path below examples/. The folders network, policies and clouds are not among them: they speak of somebody's router, shop and clouds.
 //
 //go:embed news/*.yaml team01/*.yaml
 var Files embed.FS

@@ -275,6 +275,43 @@ func TestNetworkExample(t *testing.T) {
 	}
 }
 
+// TestCloudsExample holds that the example of upstreams is accepted as it is, and that its route waits for nothing but what
+// is discovered.
+func TestCloudsExample(t *testing.T) {
+	s, _, warnings, err := Load(nil, "../../../examples/clouds")
+	if err != nil || len(warnings) > 0 {
+		t.Fatal(err, warnings)
+	}
+	upstreams := 0
+	for _, k := range s.Keys() {
+		if k.Kind == snapshot.KindUpstream {
+			upstreams++
+		}
+	}
+	if upstreams != 3 {
+		t.Errorf("%d Upstreams, want 3", upstreams)
+	}
+	routes := 0
+	for _, o := range translate.Converge(translate.Config{}, s).Desired().Statuses {
+		route := o.Status.Route()
+		if route == nil {
+			continue
+		}
+		for _, p := range route.Parents {
+			routes++
+			if c := meta.FindStatusCondition(p.Conditions, "Accepted"); c == nil || c.Status != metav1.ConditionTrue {
+				t.Errorf("%s: %v", o.Object, c)
+			}
+			if c := meta.FindStatusCondition(p.Conditions, "ResolvedRefs"); c == nil || c.Reason != "BackendNotFound" {
+				t.Errorf("%s: %v", o.Object, c)
+			}
+		}
+	}
+	if routes != 1 {
+		t.Errorf("%d routes, want 1", routes)
+	}
+}
+
 // TestL4Guide holds that what the guide to the L4 load balancer applies is accepted, and makes
 // the frontend that it goes on to speak of.
 func TestL4Guide(t *testing.T) {
