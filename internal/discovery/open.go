@@ -58,7 +58,7 @@ func (o Origin) openCloud(spec v1alpha1.UpstreamSpec, sink cloud.Sink) (Source, 
 	}
 	credentials, err := openstack.ParseClouds(clouds, spec.OpenStack.Cloud)
 	if err != nil {
-		return nil, err
+		return nil, &cloud.Error{Reason: v1alpha1.ReasonCredentials, Err: err}
 	}
 	c := openstack.Config{
 		Name: o.Upstream.Name, Credentials: credentials, Authorities: o.Secret.Data[snapshot.AuthorityKey], API: spec.OpenStack.API,
