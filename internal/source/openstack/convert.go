@@ -10,13 +10,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
 )
 
 // Labels that every service has of its load balancer.
 const (
-	labelID   = "load-balancer-id"
-	labelName = "load-balancer-name" // only if a label can have that value
+	labelID   = v1alpha1.LabelLoadBalancerID
+	labelName = v1alpha1.LabelLoadBalancerName // only if a label can have that value
 )
 
 // largestWeight bounds weights; Octavia's own bound is 256.

@@ -156,7 +156,7 @@ func TestConvertFailedLater(t *testing.T) {
 }
 
 func TestConvertDescription(t *testing.T) {
-	in := parsed(t, `{"lb":{"id":"5c1e","name":"web","updated_at":"2026-11-28T01:02:03","tags":["team=shop","canary","not valid","load-balancer-id=x","a=b=c"]},
+	in := parsed(t, `{"lb":{"id":"5c1e","name":"web","updated_at":"2026-11-28T01:02:03","tags":["team=shop","canary","not valid","fairlead.dev/load-balancer-id=x","a=b=c"]},
 		"listeners":[{"id":"1","protocol":"HTTP","protocol_port":80}],"pools":[{"id":"7b"}],
 		"policies":[{"id":"1","action":"REDIRECT_TO_POOL","listener_id":"1","redirect_pool_id":"7b"}],
 		"members":{"7b":[{"id":"m","address":"10.0.0.1","protocol_port":80},{"id":"n","address":"2001:db8::1","protocol_port":80}]}}`)
