@@ -1,9 +1,14 @@
 package discovery
 
 import (
+	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/mirror"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/source/cloud"
 )
@@ -92,3 +97,38 @@ func (s sink) Remove(keys ...model.UpstreamKey) { s.say(event{what: removed, key
 
 // Contact implements cloud.Sink.
 func (s sink) Contact(err error) { s.say(event{what: contacted, err: err}) }
+
+// selecting gives those services to a sink that a spec selects, for a source that does not select itself.
+type selecting struct {
+	cloud.Sink
+	spec     *v1alpha1.UpstreamSpec
+	selector labels.Selector
+}
+
+func (s selecting) selects(o *model.UpstreamService) bool {
+	return mirror.Selects(s.spec, o.Key.Scope, o.ScopeName) && s.selector.Matches(labels.Set(o.Labels))
+}
+
+// Replace implements cloud.Sink.
+func (s selecting) Replace(services []*model.UpstreamService) {
+	s.Sink.Replace(slices.DeleteFunc(slices.Clone(services), func(o *model.UpstreamService) bool { return !s.selects(o) }))
+}
+
+// Put implements cloud.Sink. A service that is not selected any more goes.
+func (s selecting) Put(services ...*model.UpstreamService) {
+	var put []*model.UpstreamService
+	var gone []model.UpstreamKey
+	for _, o := range services {
+		if s.selects(o) {
+			put = append(put, o)
+		} else {
+			gone = append(gone, o.Key)
+		}
+	}
+	if len(put) > 0 {
+		s.Sink.Put(put...)
+	}
+	if len(gone) > 0 {
+		s.Sink.Remove(gone...)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/snapshot"
@@ -60,6 +61,13 @@ func (o Origin) openCloud(spec v1alpha1.UpstreamSpec, sink cloud.Sink) (Source, 
 	if err != nil {
 		return nil, &cloud.Error{Reason: v1alpha1.ReasonCredentials, Err: err}
 	}
+	selector := labels.Everything()
+	if spec.Services != nil {
+		if selector, err = metav1.LabelSelectorAsSelector(spec.Services); err != nil {
+			return nil, invalid("spec.services: %w", err)
+		}
+	}
+	sink = selecting{sink, &spec, selector}
 	c := openstack.Config{
 		Name: o.Upstream.Name, Credentials: credentials, Authorities: o.Secret.Data[snapshot.AuthorityKey], API: spec.OpenStack.API,
 		Projects: spec.OpenStack.Projects, Notifications: string(o.Secret.Data[snapshot.NotificationsKey]), Topic: spec.OpenStack.NotificationTopic,

@@ -2,11 +2,15 @@ package discovery
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/source/cloud"
 )
 
@@ -34,5 +38,29 @@ func TestUnusableCredentials(t *testing.T) {
 		if got := fmt.Sprintf("%s: %v", cloud.ReasonOf(err), err); got != c.want {
 			t.Errorf("%v:\ngot  %s\nwant %s", c.data, got, c.want)
 		}
+	}
+}
+
+// A cloud's load balancers are selected by project and tags; one that is not selected any more goes.
+func TestSelecting(t *testing.T) {
+	spec := &v1alpha1.UpstreamSpec{OpenStack: &v1alpha1.OpenStackUpstream{}, Namespaces: v1alpha1.UpstreamNamespaces{Exclude: []string{"old-*"}}}
+	f := newFeed()
+	s := selecting{sink{f, "up", 1, time.Now}, spec, labels.SelectorFromSet(labels.Set{"tier": "web"})}
+	lb := func(project, name, tier string) *model.UpstreamService {
+		return &model.UpstreamService{Key: model.UpstreamKey{Scope: "id-" + project, Name: name}, ScopeName: project, Labels: map[string]string{"tier": tier}}
+	}
+	s.Replace([]*model.UpstreamService{lb("team", "a", "web"), lb("team", "b", "db"), lb("old-team", "c", "web")})
+	s.Put(lb("team", "a", "db"), lb("team", "b", "web"))
+	var said []string
+	for _, e := range f.take() {
+		for _, o := range e.services {
+			said = append(said, fmt.Sprint(e.what, " ", o.Key.Name))
+		}
+		for _, k := range e.keys {
+			said = append(said, fmt.Sprint(e.what, " ", k.Name))
+		}
+	}
+	if want := []string{fmt.Sprint(replaced, " a"), fmt.Sprint(put, " b"), fmt.Sprint(removed, " a")}; !slices.Equal(said, want) {
+		t.Errorf("said %q, want %q", said, want)
 	}
 }

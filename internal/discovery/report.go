@@ -122,6 +122,7 @@ func reasonOf(err error) string {
 
 func reachable(m mirror.State) metav1.Condition {
 	switch {
+	case !m.Failing.IsZero() && cloud.ReasonOf(m.Err) == v1alpha1.ReasonOwnAPI: // it answers
 	case !m.Failing.IsZero():
 		return condition(v1alpha1.ConditionReachable, false, cloud.ReasonOf(m.Err), m.Err.Error())
 	case m.LastContact.IsZero():

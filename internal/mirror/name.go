@@ -42,40 +42,19 @@ func Selects(spec *v1alpha1.UpstreamSpec, scope, scopeName string) bool {
 	}
 	matches := func(patterns []string) bool {
 		return slices.ContainsFunc(patterns, func(p string) bool {
-			return slices.ContainsFunc(names, func(name string) bool { return match(p, name) })
+			return slices.ContainsFunc(names, func(name string) bool { return model.MatchPattern(p, name) })
 		})
 	}
-	switch n := spec.Namespaces; {
-	case matches(n.Exclude):
-		return false
-	case len(n.Include) == 0:
-		return spec.Kubernetes == nil || !strings.HasPrefix(scope, "kube-")
-	case spec.Kubernetes != nil && strings.HasPrefix(scope, "kube-"):
-		return slices.Contains(n.Include, scope)
-	default:
-		return matches(n.Include)
+	include := spec.Namespaces.Include
+	if spec.Kubernetes != nil && strings.HasPrefix(scope, systemPrefix) {
+		include = slices.DeleteFunc(slices.Clone(include), func(p string) bool { return !strings.HasPrefix(p, systemPrefix) })
+		return matches(include) && !matches(spec.Namespaces.Exclude)
 	}
+	return (len(include) == 0 || matches(include)) && !matches(spec.Namespaces.Exclude)
 }
 
-// match compares a name with a pattern in which "*" stands for any characters.
-func match(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == name
-	}
-	rest, ok := strings.CutPrefix(name, parts[0])
-	if !ok {
-		return false
-	}
-	for _, p := range parts[1 : len(parts)-1] {
-		i := strings.Index(rest, p)
-		if i < 0 {
-			return false
-		}
-		rest = rest[i+len(p):]
-	}
-	return strings.HasSuffix(rest, parts[len(parts)-1])
-}
+// systemPrefix begins the names of a cluster's own namespaces. Only patterns that begin like this include them.
+const systemPrefix = "kube-"
 
 // plainName is the name of a service here, if no other one has it.
 func (u *upstream) plainName(k model.UpstreamKey) string {

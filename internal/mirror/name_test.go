@@ -42,7 +42,7 @@ func TestSelects(t *testing.T) {
 		{"", "", "team default 5c1e=Team kube", "kube-system kube-x"},
 		{"*", "", "team default", "kube-system"},
 		{"kube-system team", "", "team kube-system", "kube-public teams"},
-		{"kube-*", "", "", "kube-system"},
+		{"kube-*", "", "kube-system", "team"},
 		{"team*", "*-test team0?", "team team-test2 5c1e=team", "team-test 5c1e=team-test team-test=other"},
 		{"a*b*c", "", "abc axbxc abbc aabcc", "ab ac abcx xabc"},
 		{"a*a", "", "aa aba", "a"},

@@ -81,7 +81,7 @@ func (u *upstream) service(e *service) *corev1.Service {
 func (u *upstream) labels(e *service) map[string]string {
 	labels := map[string]string{}
 	for k, v := range e.from.Labels {
-		if len(validation.IsQualifiedName(k)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
+		if !isReserved(k) && len(validation.IsQualifiedName(k)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
 			labels[k] = v
 		}
 	}
@@ -90,6 +90,18 @@ func (u *upstream) labels(e *service) map[string]string {
 		maps.Copy(labels, gimbalLabels(u.name, e.from))
 	}
 	return labels
+}
+
+// isReserved says whether a label of an upstream would have a meaning here that its author may not give it. The labels of load
+// balancers are the sources' own.
+func isReserved(key string) bool {
+	domain, _, has := strings.Cut(key, "/")
+	if !has || key == v1alpha1.LabelLoadBalancerID || key == v1alpha1.LabelLoadBalancerName || domain == "app.kubernetes.io" {
+		return false
+	}
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "fairlead.dev", "gimbal.heptio.com", "gimbal.projectcontour.io"}, func(d string) bool {
+		return domain == d || strings.HasSuffix(domain, "."+d)
+	})
 }
 
 // slice makes a part of a slice of a service, of one family.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"net/netip"
+	"strings"
 	"time"
 )
 
@@ -99,3 +100,23 @@ const (
 	RefusedNoPorts    RefusalReason = "NoPorts"    // a service without a port
 	RefusedUnselected RefusalReason = "Unselected" // spec.namespaces does not select it
 )
+
+// MatchPattern compares a name with a pattern in which "*" stands for any characters.
+func MatchPattern(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	if len(parts) == 1 {
+		return pattern == name
+	}
+	rest, ok := strings.CutPrefix(name, parts[0])
+	if !ok {
+		return false
+	}
+	for _, p := range parts[1 : len(parts)-1] {
+		i := strings.Index(rest, p)
+		if i < 0 {
+			return false
+		}
+		rest = rest[i+len(p):]
+	}
+	return strings.HasSuffix(rest, parts[len(parts)-1])
+}

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
 )
 
 // maxNamespaced is up to how many namespaces are followed one by one. More are filtered from lists of all namespaces.
@@ -24,7 +25,7 @@ func newSelection(n v1alpha1.UpstreamNamespaces) selection {
 
 // has says whether a namespace is selected.
 func (s selection) has(namespace string) bool {
-	matches := func(pattern string) bool { return matchPattern(pattern, namespace) }
+	matches := func(pattern string) bool { return model.MatchPattern(pattern, namespace) }
 	if slices.ContainsFunc(s.exclude, matches) {
 		return false
 	}
@@ -51,25 +52,4 @@ func (s selection) scopes() []string {
 	}
 	slices.Sort(scopes)
 	return scopes
-}
-
-// matchPattern matches a name with a pattern in which "*" stands for any characters.
-func matchPattern(pattern, name string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
-		return pattern == name
-	}
-	first, last := parts[0], parts[len(parts)-1]
-	if !strings.HasPrefix(name, first) {
-		return false
-	}
-	name = name[len(first):]
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(name, part)
-		if i < 0 {
-			return false
-		}
-		name = name[i+len(part):]
-	}
-	return strings.HasSuffix(name, last)
 }
