@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,6 +35,8 @@ const (
 	startTime = 5 * time.Minute
 	tick      = 50 * time.Millisecond
 	apiPort   = 6443
+
+	defaultNodes = 2
 )
 
 // Where pods and Services have their addresses. They must not meet the segment's.
@@ -67,6 +71,26 @@ type Options struct {
 	Machines []lab.MachineSpec
 	// Lab says how the lab is kept.
 	Lab lab.Options
+
+	// In is a lab with the machines of MachineSpecs, in which the cluster is started, beside others; nil: a lab of its own.
+	// Such a cluster ends with its lab.
+	In *lab.Lab
+	// Prefix begins the names of the cluster's machines in a lab with several clusters, and Number, 0 to 9, chooses the
+	// networks of its pods: each cluster has its own.
+	Prefix string
+	Number int
+}
+
+// MachineSpecs are the machines of the cluster, with those of Machines.
+func (o Options) MachineSpecs() []lab.MachineSpec {
+	specs := []lab.MachineSpec{{Name: o.Prefix + "control", Role: RoleControl}}
+	for i := 1; i < o.Controls; i++ {
+		specs = append(specs, lab.MachineSpec{Name: fmt.Sprintf("%scontrol-%d", o.Prefix, i+1), Role: RoleControl})
+	}
+	for i := range cmp.Or(o.Nodes, defaultNodes) {
+		specs = append(specs, lab.MachineSpec{Name: fmt.Sprintf("%sn%d", o.Prefix, i+1), Role: RoleNode})
+	}
+	return append(specs, o.Machines...)
 }
 
 // Cluster is a running cluster. Its methods may be called concurrently.
@@ -79,9 +103,14 @@ type Cluster struct {
 	// were opened have neither.
 	APIs []*API
 	Etcd *etcd.Cluster
+	// Storage is the etcd of a single API.
+	Storage *lab.Process
 	// Nodes are the machines that run pods, in the order of their names.
 	Nodes []*lab.Machine
 
+	controls   []*lab.Machine
+	guest      bool // in a lab that has more than the cluster
+	number     int
 	dir, tools string
 	ipv6       bool
 	log        *slog.Logger
@@ -120,7 +149,7 @@ func Supported() error {
 // or until this process ends.
 func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Nodes == 0 {
-		o.Nodes = 2
+		o.Nodes = defaultNodes
 	}
 	if o.Nodes < 1 || o.Nodes > 9 {
 		return nil, fmt.Errorf("start cluster %s: %w number of nodes %d: want 1 to 9", o.Name, lab.ErrInvalid, o.Nodes)
@@ -134,6 +163,9 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if err := Supported(); err != nil {
 		return nil, fmt.Errorf("start cluster %s: %w", o.Name, err)
 	}
+	if o.Number < 0 || o.Number > 9 {
+		return nil, fmt.Errorf("start cluster %s: %w number %d: want 0 to 9", o.Name, lab.ErrInvalid, o.Number)
+	}
 	if o.Tools == "" {
 		var err error
 		if o.Tools, err = FindTools(); err != nil {
@@ -143,17 +175,12 @@ func Start(ctx context.Context, o Options) (*Cluster, error) {
 	if o.Lab.Log == nil {
 		o.Lab.Log = slog.New(slog.DiscardHandler)
 	}
-	t := lab.Topology{Name: o.Name, Machines: []lab.MachineSpec{{Name: "control", Role: RoleControl}}}
-	for i := 1; i < o.Controls; i++ {
-		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("control-%d", i+1), Role: RoleControl})
-	}
-	for i := range o.Nodes {
-		t.Machines = append(t.Machines, lab.MachineSpec{Name: fmt.Sprintf("n%d", i+1), Role: RoleNode})
-	}
-	t.Machines = append(t.Machines, o.Machines...)
-	l, err := lab.Up(ctx, t, o.Lab)
-	if err != nil {
-		return nil, fmt.Errorf("start cluster: %w", err)
+	l := o.In
+	if l == nil {
+		var err error
+		if l, err = lab.Up(ctx, lab.Topology{Name: o.Name, Machines: o.MachineSpecs()}, o.Lab); err != nil {
+			return nil, fmt.Errorf("start cluster: %w", err)
+		}
 	}
 	c := newCluster(l, o)
 	bounded, cancel := context.WithTimeout(ctx, startTime)
@@ -176,9 +203,13 @@ func Open(name string, o lab.Options) (*Cluster, error) {
 }
 
 func newCluster(l *lab.Lab, o Options) *Cluster {
+	own := func(role lab.Role) []*lab.Machine {
+		return slices.DeleteFunc(l.Machines(role), func(m *lab.Machine) bool { return !strings.HasPrefix(m.Name(), o.Prefix) })
+	}
+	controls := own(RoleControl)
 	return &Cluster{
-		Lab: l, Control: l.Machine("control"), Nodes: l.Machines(RoleNode),
-		dir: filepath.Join(l.State().Dir(), "machines", "control"), tools: o.Tools, ipv6: o.IPv6, log: o.Lab.Log,
+		Lab: l, Control: controls[0], Nodes: own(RoleNode), controls: controls, guest: o.In != nil, number: o.Number,
+		dir: filepath.Join(l.State().Dir(), "machines", controls[0].Name()), tools: o.Tools, ipv6: o.IPv6, log: o.Lab.Log,
 	}
 }
 
@@ -191,7 +222,7 @@ func (c *Cluster) build(ctx context.Context, o Options) error {
 		return err
 	}
 	say("the API is ready")
-	for _, m := range c.Lab.Machines(RoleControl) {
+	for _, m := range c.controls {
 		if err := c.route(-1, m); err != nil {
 			return err
 		}
@@ -223,8 +254,13 @@ func (c *Cluster) build(ctx context.Context, o Options) error {
 	return c.awaitAccount(ctx)
 }
 
-// Close stops the cluster and takes everything of it away.
-func (c *Cluster) Close(ctx context.Context) error { return c.Lab.Down(ctx) }
+// Close stops the cluster and takes everything of it away. A cluster in a lab of others ends with that.
+func (c *Cluster) Close(ctx context.Context) error {
+	if c.guest {
+		return nil
+	}
+	return c.Lab.Down(ctx)
+}
 
 // Kubeconfig is the file that makes its reader an administrator. Its server is reached
 // from the lab's machines.

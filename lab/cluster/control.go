@@ -23,7 +23,7 @@ func (c *Cluster) startControl(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	controls := c.Lab.Machines(RoleControl)
+	controls := c.controls
 	if err := c.issueAll(p, controls); err != nil {
 		return err
 	}
@@ -50,14 +50,15 @@ func (c *Cluster) startControl(ctx context.Context) error {
 			"--bind-address=127.0.0.1", "--leader-elect=false",
 		}
 	}
-	if err := c.start(ctx, "controllers", "kube-controller-manager", append(config("controllers"),
+	if _, err := c.start(ctx, "controllers", "kube-controller-manager", append(config("controllers"),
 		"--use-service-account-credentials=true", "--service-account-private-key-file="+p.Path("sa.key"),
 		"--root-ca-file="+p.Path("ca.crt"),
 		"--cluster-signing-cert-file="+p.Path("ca.crt"), "--cluster-signing-key-file="+p.Path("ca.key"),
 		"--allocate-node-cidrs=false")...); err != nil {
 		return err
 	}
-	return c.start(ctx, "scheduler", "kube-scheduler", config("scheduler")...)
+	_, err = c.start(ctx, "scheduler", "kube-scheduler", config("scheduler")...)
+	return err
 }
 
 // startEtcd starts the members on the machines, and returns what an API needs to find them.
@@ -69,13 +70,20 @@ func (c *Cluster) startEtcd(ctx context.Context, controls []*lab.Machine) ([]str
 		}
 		return c.Etcd.Flags(), nil
 	}
-	// The only client is on the same machine, whose loopback is its own.
-	const client = "http://127.0.0.1:2379"
+	return []string{"--etcd-servers=" + storageURL}, c.StartStorage(ctx)
+}
+
+// storageURL is where a single API finds its etcd: on the same machine, whose loopback is its own.
+const storageURL = "http://127.0.0.1:2379"
+
+// StartStorage starts the etcd of a single API, again after it has ended.
+func (c *Cluster) StartStorage(ctx context.Context) error {
 	const peer = "http://127.0.0.1:2380"
-	err := c.start(ctx, "etcd", "etcd", "--data-dir="+filepath.Join(c.dir, "etcd"), "--log-level=warn", "--unsafe-no-fsync",
-		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+	var err error
+	c.Storage, err = c.start(ctx, "etcd", "etcd", "--data-dir="+filepath.Join(c.dir, "etcd"), "--log-level=warn", "--unsafe-no-fsync",
+		"--listen-client-urls="+storageURL, "--advertise-client-urls="+storageURL,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
-	return []string{"--etcd-servers=" + client}, err
+	return err
 }
 
 // API is one kube-apiserver. Process changes when it is started again.
@@ -177,14 +185,14 @@ func (c *Cluster) issueAll(p *pki.Authority, controls []*lab.Machine) error {
 }
 
 // start runs one component on the control machine.
-func (c *Cluster) start(ctx context.Context, name, component string, args ...string) error {
-	_, err := c.Control.Start(ctx, lab.ProcessSpec{
+func (c *Cluster) start(ctx context.Context, name, component string, args ...string) (*lab.Process, error) {
+	p, err := c.Control.Start(ctx, lab.ProcessSpec{
 		Name: name, Argv: append([]string{c.Program("kubernetes"), component}, args...), Env: noProxies,
 	})
 	if err != nil {
-		return fmt.Errorf("start %s: %w", component, err)
+		return nil, fmt.Errorf("start %s: %w", component, err)
 	}
-	return nil
+	return p, nil
 }
 
 // noProxies keeps a proxy of the host's out of the lab: it cannot reach it.

@@ -24,6 +24,7 @@ var nodeScript string
 
 // podNets are the networks of the pods of the node with that index.
 func (c *Cluster) podNets(index int) []netip.Prefix {
+	index += 10 * c.number
 	a := firstNet.As4()
 	a[2] += byte(index)
 	nets := []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4(a), 24)}
@@ -139,6 +140,21 @@ func (c *Cluster) route(index int, m *lab.Machine) error {
 		}
 	}
 	return addRoute(h, netip.PrefixFrom(netip.IPv4Unspecified(), 0), c.Control.Addr4())
+}
+
+// Route lets a machine that is not the cluster's reach its pods.
+func (c *Cluster) Route(m *lab.Machine) error {
+	h, err := m.Netlink()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	for i, node := range c.Nodes {
+		if err := addRoute(h, c.podNets(i)[0], node.Addr4()); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func addRoute(h *netlink.Handle, to netip.Prefix, via netip.Addr) error {

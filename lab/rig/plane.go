@@ -102,6 +102,11 @@ func (p *Plane) Flows(ctx context.Context, f console.FlowFilter) (v1.FlowList, e
 	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Flows(ctx, f)
 }
 
+// Upstreams are what `fairlead upstreams` shows, of all or of one.
+func (p *Plane) Upstreams(ctx context.Context, name string) ([]v1.Upstream, error) {
+	return console.Client{URL: "http://" + p.console, HTTP: p.rig.client(p.Machine)}.Upstreams(ctx, name)
+}
+
 // Metrics are the plane's, as text. The caller closes them.
 func (p *Plane) Metrics(ctx context.Context) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.console+"/metrics", nil)
