@@ -83,12 +83,13 @@ func (f *follower) run(ctx context.Context) {
 		if failed++; time.Since(begin) >= steadyTime {
 			failed = 1
 		}
-		pause(ctx, failed)
+		f.pause(ctx, failed)
 	}
 }
 
-// pause waits after failures in a row, the longer the more there were. It says whether it has waited to the end.
-func pause(ctx context.Context, failed int) bool {
+// pause waits after failures in a row, the longer the more there were, and no longer than until another follower is the first
+// to get through again. It says whether it has waited to the end.
+func (f *follower) pause(ctx context.Context, failed int) bool {
 	d := lastPause
 	if n := failed - 1; n < 10 {
 		d = min(firstPause<<n, lastPause)
@@ -97,6 +98,8 @@ func pause(ctx context.Context, failed int) bool {
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-f.source.contact.returns():
 		return true
 	case <-ctx.Done():
 		return false

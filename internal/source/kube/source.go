@@ -81,7 +81,7 @@ func newSource(c Config, base func(*http.Transport)) (*Source, error) {
 		c.Selector = labels.Everything()
 	}
 	s := &Source{config: c, table: newTable(c.Now), asking: make(chan struct{}, 1)}
-	s.contact = contact{failing: map[*follower]error{}}
+	s.contact = contact{failing: map[*follower]error{}, back: make(chan struct{})}
 	client, host, err := s.client(base)
 	if err != nil {
 		return nil, err
@@ -237,6 +237,7 @@ func (s *Source) clusterUID(ctx context.Context, since time.Time) (string, error
 type contact struct {
 	mu      sync.Mutex
 	failing map[*follower]error // the last error of each that fails
+	back    chan struct{}       // closed when the first follower gets through after all had failed
 	last    error               // that was not told yet
 	news    bool                // there is something to tell
 	well    time.Time           // when it was last told that the upstream answers
@@ -252,10 +253,22 @@ func (c *contact) note(f *follower, err error, now time.Time) {
 		c.last, c.news = err, true
 		return
 	}
+	if _, failed := c.failing[f]; failed && len(c.failing) == len(f.source.followers) {
+		// The upstream was away. That only a part of its answers are errors is no such sign: it may be overloaded.
+		close(c.back)
+		c.back = make(chan struct{})
+	}
 	delete(c.failing, f)
 	if len(c.failing) == 0 && (!c.told || now.Sub(c.well) >= contactInterval) {
 		c.last, c.news = nil, true
 	}
+}
+
+// returns is closed when the upstream next answers after it was away.
+func (c *contact) returns() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.back
 }
 
 func (c *contact) take(now time.Time) (bool, error) {

@@ -136,6 +136,29 @@ func TestPartition(t *testing.T) {
 	})
 }
 
+// An upstream that was away is back as a whole with its first answer, whoever has asked.
+func TestReturn(t *testing.T) {
+	bothWays(t, func(t *testing.T, f *fakeAPI) {
+		f.put(newService("a/one"), newSlice("a/one-1", "one", "10.0.0.1"))
+		s := f.follow(t, nil)
+		moment()
+		for range 5 {
+			f.setDown(true)
+			time.Sleep(5 * time.Minute)
+			f.asked()
+			f.setDown(false)
+			for len(f.asked()) == 0 {
+				time.Sleep(50 * time.Millisecond)
+				synctest.Wait()
+			}
+			moment()
+			if heard := s.heard(); heard[len(heard)-1] != nil {
+				t.Errorf("after the first answer: %v", heard[len(heard)-1])
+			}
+		}
+	})
+}
+
 // Versions that are compacted while we are away are listed again, once for each kind.
 func TestExpired(t *testing.T) {
 	bothWays(t, func(t *testing.T, f *fakeAPI) {

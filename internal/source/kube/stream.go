@@ -154,7 +154,7 @@ func (s *stream) run(w watch.Interface, record *cloud.Record) {
 func (s *stream) reopen() (watch.Interface, *cloud.Record) {
 	for s.ctx.Err() == nil {
 		if s.failed > 0 {
-			if !pause(s.ctx, s.failed) {
+			if !s.f.pause(s.ctx, s.failed) {
 				return nil, nil
 			}
 			same, err := s.f.same(s.ctx, s.newest)
