@@ -87,9 +87,14 @@ func (t *timeline) at(n uint64) *Passage {
 func (t *timeline) decide(changed bool, waits func(upstream string, k model.UpstreamKey) bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	waiting := t.waits[:0]
 	for _, n := range t.waits {
 		p := t.at(n)
-		if p == nil || waits(p.Upstream, p.Service) {
+		switch {
+		case p == nil:
+			continue
+		case waits(p.Upstream, p.Service):
+			waiting = append(waiting, n)
 			continue
 		}
 		p.Decided = now
@@ -100,7 +105,7 @@ func (t *timeline) decide(changed bool, waits func(upstream string, k model.Upst
 			p.Published = now // nothing follows
 		}
 	}
-	t.waits = t.waits[:0]
+	t.waits = waiting
 }
 
 // upcoming is the number of the batch that is handed out next; 0: no passage is in it.

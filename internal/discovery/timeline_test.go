@@ -40,15 +40,16 @@ func TestPassages(t *testing.T) {
 	if n := line.upcoming(); n != 0 {
 		t.Fatalf("nothing is decided, and the next batch is %d", n)
 	}
-	line.decide(true, func(_ string, k model.UpstreamKey) bool { return k == keyOf("held") }, second(12))
+	held := func(_ string, k model.UpstreamKey) bool { return k == keyOf("held") }
+	line.decide(true, held, second(12))
 	if n := line.upcoming(); n != 1 {
 		t.Fatalf("the next batch is %d, want 1", n)
 	}
 	line.handOut(1)
 	line.see(put1("up01", "same", 13))
-	line.decide(false, none, second(13))
+	line.decide(false, held, second(13))
 	line.see(put1("up01", "later", 14))
-	line.decide(true, none, second(14))
+	line.decide(true, held, second(14))
 	line.handOut(line.upcoming())
 	d.Published(1, 7, second(15))
 	d.Published(2, 0, second(16)) // no machine needs it
@@ -56,10 +57,12 @@ func TestPassages(t *testing.T) {
 	d.InForce(2, second(18))
 	d.InForce(1, second(19)) // said twice
 
+	line.decide(false, none, second(20)) // its turn has come
+
 	want := []Passage{
 		{Upstream: "up01", Service: keyOf("later"), Seen: second(14), Decided: second(14), Published: second(16)},
 		{Upstream: "up01", Service: keyOf("same"), Seen: second(13), Decided: second(13), Published: second(13)},
-		{Upstream: "up01", Service: keyOf("held"), Seen: second(10)},
+		{Upstream: "up01", Service: keyOf("held"), Seen: second(10), Decided: second(20), Published: second(20)},
 		{Upstream: "up01", Service: keyOf("app"), Seen: second(10), Decided: second(12), Published: second(15), Revision: 7, InForce: second(17)},
 	}
 	got := d.Passages("up01", 100)

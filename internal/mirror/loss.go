@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
@@ -31,6 +30,7 @@ func (m *Mirror) Contact(name string, err error, now time.Time) {
 		return
 	}
 	c := &u.contact
+	u.stale = u.stale || (err == nil) != c.failing.IsZero()
 	if err != nil {
 		if c.err = err; c.failing.IsZero() {
 			c.failing = now
@@ -125,6 +125,7 @@ func (e *service) last() *model.UpstreamService {
 // hold keeps a service as it is, and remembers what the upstream has listed.
 func (u *upstream) hold(e *service, next *model.UpstreamService, now time.Time) {
 	delete(u.pace.next, e.key)
+	u.stale = true
 	if e.held == nil {
 		e.held = &held{since: now}
 		u.holds[e.key] = true
@@ -132,16 +133,16 @@ func (u *upstream) hold(e *service, next *model.UpstreamService, now time.Time) 
 	e.held.next = next
 }
 
-// confirmed is up to when operators have confirmed losses; zero: they have not.
-func (u *upstream) confirmed() time.Time {
-	t, err := time.Parse(time.RFC3339, u.object.Annotations[v1alpha1.AnnotationConfirmedAt])
+// confirmedAt is up to when operators have confirmed the losses of an upstream; zero: they have not.
+func confirmedAt(o *v1alpha1.Upstream) time.Time {
+	t, err := time.Parse(time.RFC3339, o.Annotations[v1alpha1.AnnotationConfirmedAt])
 	if err != nil {
 		return time.Time{}
 	}
 	return t
 }
 
-// Advance brings into effect what time, or a confirmation, brings. It returns when it has something to do again; zero:
+// Advance applies changes whose waiting time is over or whose loss was confirmed. It returns when it has something to do again; zero:
 // only after another input.
 func (m *Mirror) Advance(now time.Time) time.Time {
 	var next time.Time
@@ -164,13 +165,21 @@ func (m *Mirror) Advance(now time.Time) time.Time {
 }
 
 func (m *Mirror) advance(u *upstream, now time.Time) (next time.Time) {
+	if now.Before(u.asked) {
+		u.stale = true
+	}
+	if u.asked = now; !u.stale && (u.due.IsZero() || now.Before(u.due)) {
+		return u.due
+	}
+	u.stale = false
+	defer func() { u.due = next }()
 	soonest := func(t time.Time) {
 		if next.IsZero() || t.Before(next) {
 			next = t
 		}
 	}
 	over := func(since time.Time) bool {
-		if !since.Truncate(time.Second).After(u.confirmed()) {
+		if !since.Truncate(time.Second).After(u.confirmed) {
 			return true
 		}
 		if keep := u.keepFor(); keep > 0 {
@@ -216,8 +225,4 @@ func (m *Mirror) expire(u *upstream, e *service) {
 	delete(u.pace.next, e.key)
 	m.place(u, e, &bare)
 	e.full = full
-}
-
-func compareKeys(a, b model.UpstreamKey) int {
-	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Name, b.Name))
 }

@@ -181,7 +181,7 @@ func (m *Mirror) reconsider(namespace string, which func(*service) bool) {
 		}
 	}
 	slices.SortFunc(of, func(a, b owner) int {
-		return cmp.Or(cmp.Compare(a.upstream, b.upstream), compareKeys(a.key, b.key))
+		return cmp.Or(cmp.Compare(a.upstream, b.upstream), a.key.Compare(b.key))
 	})
 	for i, o := range of {
 		u := m.upstreams[o.upstream]
@@ -226,7 +226,7 @@ func (m *Mirror) SetUpstream(name string, o *v1alpha1.Upstream, now time.Time) {
 // change takes another spec or confirmation of an upstream.
 func (m *Mirror) change(u *upstream, o *v1alpha1.Upstream, now time.Time) {
 	before := u.object
-	u.object = o
+	u.object, u.confirmed, u.stale = o, confirmedAt(o), true
 	if !selectsAlike(&before.Spec, &o.Spec) {
 		u.lenient = true // operators select fewer: the next list is no loss
 	}

@@ -54,14 +54,14 @@ func (p *pace) due(now time.Time) []model.UpstreamKey {
 	if p.set(now); len(p.next) == 0 {
 		return nil
 	}
-	keys := sortedKeys(p.next)
 	if !now.Before(p.until) {
-		return keys
+		return sortedKeys(p.next)
 	}
 	passed, left := int(now.Sub(p.step)/paceStep), int(p.until.Sub(p.step)/paceStep)+1
 	if passed <= 0 {
 		return nil
 	}
+	keys := sortedKeys(p.next)
 	p.step = p.step.Add(time.Duration(passed) * paceStep)
 	return keys[:min(len(keys), (len(keys)*passed+left-1)/left)]
 }

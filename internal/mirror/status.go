@@ -57,7 +57,7 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 			refusing = append(refusing, k)
 		}
 	}
-	slices.SortFunc(refusing, compareKeys)
+	slices.SortFunc(refusing, model.UpstreamKey.Compare)
 	for _, k := range refusing {
 		e := u.services[k]
 		if e.refusal != nil && e.refusal.Reason != model.RefusedUnselected {

@@ -32,6 +32,11 @@ type upstream struct {
 	contact contact
 	sweep   time.Time // of the last complete list
 	pace    pace
+
+	confirmed time.Time // up to when operators have confirmed losses; zero: they have not
+	// due is when time alone changes something; zero: it does not. It holds unless stale, and if the clock was not set back since asked.
+	due, asked time.Time
+	stale      bool
 }
 
 // service is a service of an upstream, with what is in effect of it.
@@ -62,7 +67,7 @@ type held struct {
 
 func newUpstream(name string, o *v1alpha1.Upstream) *upstream {
 	return &upstream{
-		name: name, object: o, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{}, short: map[model.UpstreamKey]bool{},
+		name: name, object: o, confirmed: confirmedAt(o), stale: true, services: map[model.UpstreamKey]*service{}, limited: map[model.UpstreamKey]bool{}, short: map[model.UpstreamKey]bool{},
 		holds: map[model.UpstreamKey]bool{}, guessed: map[snapshot.Name]model.UpstreamKey{},
 	}
 }
@@ -260,16 +265,18 @@ func (m *Mirror) update(u *upstream, k model.UpstreamKey, next *model.UpstreamSe
 		m.apply(u, k, withLeaving(e.from, next))
 	}
 	u.pace.add(k, next)
+	u.stale = true
 }
 
 // apply brings a form of a service into effect.
 func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
 	delete(u.pace.next, k)
 	delete(u.holds, k)
+	u.stale = true
 	e := u.services[k]
 	switch {
 	case next == nil && e == nil:
-	case next != nil && e != nil && e.placed && e.full == nil && isSame(e.from, next):
+	case next != nil && e != nil && e.placed && e.full == nil && e.from.Same(next):
 		e.from, e.held = next, nil
 	case next == nil:
 		m.unplace(u, e)
@@ -286,21 +293,6 @@ func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 		e.held, e.full = nil, nil
 		m.place(u, e, next)
 	}
-}
-
-// isSame says whether two forms of a service have the same objects.
-func isSame(a, b *model.UpstreamService) bool {
-	if a == b {
-		return true
-	}
-	endpoint := func(x, y model.UpstreamEndpoint) bool {
-		return x.Address == y.Address && x.Ready == y.Ready && x.Serving == y.Serving && x.Terminating == y.Terminating &&
-			x.Backup == y.Backup && x.Weight == y.Weight && x.Zone == y.Zone && slices.Equal(x.ForZones, y.ForZones)
-	}
-	return a.ScopeName == b.ScopeName && a.Object == b.Object && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Refused, b.Refused) && slices.EqualFunc(a.Slices, b.Slices, func(x, y model.UpstreamSlice) bool {
-		return x.Name == y.Name && slices.Equal(x.Ports, y.Ports) && slices.EqualFunc(x.Endpoints, y.Endpoints, endpoint)
-	})
 }
 
 // claim gives a service that the upstream lists the objects of its name whose key was guessed.
@@ -340,5 +332,5 @@ func selectsAlike(a, b *v1alpha1.UpstreamSpec) bool {
 }
 
 func sortedKeys[T any](m map[model.UpstreamKey]T) []model.UpstreamKey {
-	return slices.SortedFunc(maps.Keys(m), compareKeys)
+	return slices.SortedFunc(maps.Keys(m), model.UpstreamKey.Compare)
 }

@@ -1,7 +1,10 @@
 package model
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,6 +17,11 @@ type UpstreamKey struct {
 
 // String is "scope/name".
 func (k UpstreamKey) String() string { return k.Scope + "/" + k.Name }
+
+// Compare orders keys by scope and name.
+func (k UpstreamKey) Compare(l UpstreamKey) int {
+	return cmp.Or(cmp.Compare(k.Scope, l.Scope), cmp.Compare(k.Name, l.Name))
+}
 
 // UpstreamService is all that an upstream has of one service. Sources replace it whole; nobody changes one.
 type UpstreamService struct {
@@ -43,6 +51,13 @@ func (s *UpstreamService) Endpoints() int {
 	return n
 }
 
+// Same says whether two forms of a service differ in nothing but their times.
+func (s *UpstreamService) Same(t *UpstreamService) bool {
+	return s == t || s.Key == t.Key && s.ScopeName == t.ScopeName && s.Object == t.Object &&
+		maps.Equal(s.Labels, t.Labels) && maps.Equal(s.Annotations, t.Annotations) &&
+		slices.Equal(s.Ports, t.Ports) && slices.EqualFunc(s.Slices, t.Slices, UpstreamSlice.Same) && slices.Equal(s.Refused, t.Refused)
+}
+
 // UpstreamPort is a port of a service, or the port of its endpoints that the name says.
 type UpstreamPort struct {
 	Name        string
@@ -59,6 +74,11 @@ type UpstreamSlice struct {
 	Endpoints []UpstreamEndpoint
 }
 
+// Same says whether two slices are alike.
+func (s UpstreamSlice) Same(t UpstreamSlice) bool {
+	return s.Name == t.Name && slices.Equal(s.Ports, t.Ports) && slices.EqualFunc(s.Endpoints, t.Endpoints, UpstreamEndpoint.same)
+}
+
 // UpstreamEndpoint is an address of a service, with the meaning of an EndpointSlice's endpoint.
 type UpstreamEndpoint struct {
 	Address netip.Addr
@@ -71,6 +91,11 @@ type UpstreamEndpoint struct {
 	Zone   string
 	// ForZones are topology hints.
 	ForZones []string
+}
+
+func (e UpstreamEndpoint) same(f UpstreamEndpoint) bool {
+	return e.Address == f.Address && e.Ready == f.Ready && e.Serving == f.Serving && e.Terminating == f.Terminating &&
+		e.Backup == f.Backup && e.Weight == f.Weight && e.Zone == f.Zone && slices.Equal(e.ForZones, f.ForZones)
 }
 
 // UpstreamRefusal says what was left out, and why.

@@ -301,16 +301,7 @@ func equalService(a, b *service) bool {
 
 // equalSlice compares what is given; the time of a change alone is no change.
 func equalSlice(a, b *slice) bool {
-	return a.service == b.service && a.excluded == b.excluded && equalPart(a.slice, b.slice) && slices.Equal(a.refused, b.refused)
-}
-
-func equalPart(a, b model.UpstreamSlice) bool {
-	return a.Name == b.Name && slices.Equal(a.Ports, b.Ports) && slices.EqualFunc(a.Endpoints, b.Endpoints, equalEndpoint)
-}
-
-func equalEndpoint(a, b model.UpstreamEndpoint) bool {
-	return a.Address == b.Address && a.Ready == b.Ready && a.Serving == b.Serving && a.Terminating == b.Terminating &&
-		a.Backup == b.Backup && a.Weight == b.Weight && a.Zone == b.Zone && slices.Equal(a.ForZones, b.ForZones)
+	return a.service == b.service && a.excluded == b.excluded && a.slice.Same(b.slice) && slices.Equal(a.refused, b.refused)
 }
 
 // bytes is about how much memory a service takes.

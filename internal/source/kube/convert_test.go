@@ -270,7 +270,7 @@ func TestConvertSlice(t *testing.T) {
 			c.change(o)
 			got := convertSlice(o)
 			c.want.Name = "one-1"
-			if !equalPart(got.slice, c.want) || !reflect.DeepEqual(got.refused, c.refused) || got.service != "one" {
+			if !got.slice.Same(c.want) || !reflect.DeepEqual(got.refused, c.refused) || got.service != "one" {
 				t.Errorf("got  %+v\nwant %+v\nrefused %+v", got.slice, c.want, got.refused)
 			}
 		})

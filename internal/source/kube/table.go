@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -196,7 +195,7 @@ func (t *table) take() gifts {
 		case s == nil:
 			delete(t.given, key)
 			g.removed = append(g.removed, key)
-		case old == nil || !equalGiven(old, s):
+		case old == nil || !old.Same(s):
 			t.given[key] = s
 			g.put = append(g.put, s)
 		}
@@ -205,13 +204,9 @@ func (t *table) take() gifts {
 		t.replaced, t.complete = false, true
 		g = gifts{whole: true, put: slices.Collect(maps.Values(t.given))}
 	}
-	slices.SortFunc(g.put, func(a, b *model.UpstreamService) int { return compareKeys(a.Key, b.Key) })
-	slices.SortFunc(g.removed, compareKeys)
+	slices.SortFunc(g.put, func(a, b *model.UpstreamService) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(g.removed, model.UpstreamKey.Compare)
 	return g
-}
-
-func compareKeys(a, b model.UpstreamKey) int {
-	return cmp.Or(cmp.Compare(a.Scope, b.Scope), cmp.Compare(a.Name, b.Name))
 }
 
 func (t *table) allRead() bool {
@@ -263,10 +258,4 @@ func (t *table) build(key model.UpstreamKey, since time.Time) *model.UpstreamSer
 		}
 	}
 	return out
-}
-
-// equalGiven compares services without their times.
-func equalGiven(a, b *model.UpstreamService) bool {
-	return a.Key == b.Key && a.Object == b.Object && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
-		slices.Equal(a.Ports, b.Ports) && slices.EqualFunc(a.Slices, b.Slices, equalPart) && slices.Equal(a.Refused, b.Refused)
 }

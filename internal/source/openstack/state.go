@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -129,7 +127,7 @@ func (s *state) emit(k *known) {
 	var changed []*model.UpstreamService
 	for i, n := range services {
 		at := slices.IndexFunc(k.services, func(o *model.UpstreamService) bool { return o.Key == n.Key })
-		if at >= 0 && equal(k.services[at], n) {
+		if at >= 0 && k.services[at].Same(n) {
 			services[i] = k.services[at]
 			continue
 		}
@@ -148,13 +146,6 @@ func (s *state) emit(k *known) {
 	if len(removed) > 0 {
 		s.sink.Remove(removed...)
 	}
-}
-
-// equal reports whether two forms of a service differ in nothing but when they were seen.
-func equal(a, b *model.UpstreamService) bool {
-	x, y := *a, *b
-	x.Seen, x.Changed = y.Seen, y.Changed
-	return reflect.DeepEqual(&x, &y)
 }
 
 // remove takes a load balancer out of which the cloud says that it is gone.
@@ -250,12 +241,7 @@ func (s *state) replace() {
 	for _, k := range s.known {
 		all = append(all, k.services...)
 	}
-	slices.SortFunc(all, func(a, b *model.UpstreamService) int {
-		if c := strings.Compare(a.Key.Scope, b.Key.Scope); c != 0 {
-			return c
-		}
-		return strings.Compare(a.Key.Name, b.Key.Name)
-	})
+	slices.SortFunc(all, func(a, b *model.UpstreamService) int { return a.Key.Compare(b.Key) })
 	s.complete = true
 	s.sink.Replace(all)
 }
