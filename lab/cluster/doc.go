@@ -6,6 +6,8 @@
 // what runs on the other machines share one segment, so a process in a node's network
 // namespace reaches every pod of the cluster, as it would on a node of metal.
 //
+// Several clusters can be in one lab (Options.In), each with machines and networks of pods of its own.
+//
 // It refuses to be a cluster for anything but tests: etcd does not sync unless it is one of
 // several, one administrator may do everything, and all of it goes with the lab.
 //
