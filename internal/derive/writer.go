@@ -184,6 +184,10 @@ func (w *Writer) apply(ctx context.Context, l lane, k key) {
 		w.tell(k, o, Forbidden, err)
 		l.queue.Forget(k)
 		l.queue.AddAfter(k, forbiddenPause) // somebody may grant it
+	case apierrors.IsInvalid(err) && o.Recheck == 0: // others need the requests
+		w.tell(k, o, Failed, err)
+		l.queue.Forget(k)
+		l.queue.AddAfter(k, forbiddenPause)
 	default:
 		if !apierrors.IsConflict(err) { // others write it, too
 			w.tell(k, o, Failed, err)

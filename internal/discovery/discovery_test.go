@@ -339,7 +339,7 @@ func TestUpstreamIsDeleted(t *testing.T) {
 		if len(r.orphans) != 2 || len(r.offered) != 0 {
 			t.Errorf("orphans %v, %d objects offered", r.orphans, len(r.offered))
 		}
-		r.Use(map[snapshot.Name]bool{{Namespace: "team", Name: "up01-a"}: true})
+		r.Use(map[snapshot.Name]bool{{Namespace: "team", Name: "up01-a"}: true, {Namespace: "team", Name: "up01-b"}: false})
 		r.shows("when only a is used", "up01-a")
 		for k, o := range r.offered {
 			if !o.Absent || k.Name.Name[:6] != "up01-b" {

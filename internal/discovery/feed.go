@@ -129,6 +129,6 @@ func (s selecting) Put(services ...*model.UpstreamService) {
 		s.Sink.Put(put...)
 	}
 	if len(gone) > 0 {
-		s.Sink.Remove(gone...)
+		s.Remove(gone...)
 	}
 }

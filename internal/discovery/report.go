@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -72,7 +73,7 @@ func Status(u *v1alpha1.Upstream, refused error, m mirror.State) *v1alpha1.Upstr
 		Conditions: []metav1.Condition{accepted(refused), reachable(m), current(m)},
 	}
 	for _, r := range m.Refusals {
-		s.Refusals = append(s.Refusals, v1alpha1.UpstreamRefusal{Object: r.Object, Reason: string(r.Reason), Message: r.Message})
+		s.Refusals = append(s.Refusals, v1alpha1.UpstreamRefusal{Object: clip(r.Object), Reason: string(r.Reason), Message: clip(r.Message)})
 	}
 	if !m.Failing.IsZero() && !m.LastContact.IsZero() {
 		s.LastContact = &metav1.Time{Time: m.LastContact}
@@ -97,8 +98,18 @@ func counts(c mirror.Counts) v1alpha1.UpstreamCounts {
 	return v1alpha1.UpstreamCounts{Services: int32(c.Services), Endpoints: int32(c.Endpoints)}
 }
 
+// shownText is how many bytes a text has at most. Upstreams say what they like, and a status has a size.
+const shownText = 1024
+
+func clip(text string) string {
+	if len(text) > shownText {
+		text = text[:shownText] + "..."
+	}
+	return strings.ToValidUTF8(text, "?")
+}
+
 func condition(kind string, is bool, reason, message string) metav1.Condition {
-	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: clip(message)}
 	if is {
 		c.Status = metav1.ConditionTrue
 	}

@@ -326,7 +326,7 @@ func (m *Mirror) orphaned() iter.Seq[snapshot.Key] {
 	}
 }
 
-// Use says which of the present Orphans something routes to. The others are deleted.
+// Use says of Orphans whether something routes to them. Those that nothing routes to are deleted; those that it does not name stay.
 func (m *Mirror) Use(used map[snapshot.Name]bool) {
 	if !m.known {
 		return
@@ -334,10 +334,17 @@ func (m *Mirror) Use(used map[snapshot.Name]bool) {
 	judged := map[snapshot.Name]bool{}
 	for k := range m.orphaned() {
 		n := m.serviceOf(k)
-		if before, is := m.used[n]; !is || before != used[n] {
+		before, was := m.used[n]
+		now, asked := used[n]
+		switch {
+		case asked:
+			judged[n] = now
+		case was: // others have become orphans since the question
+			judged[n] = before
+		}
+		if asked && (!was || before != now) {
 			m.dirty[k] = true
 		}
-		judged[n] = used[n]
 	}
 	m.used = judged
 }

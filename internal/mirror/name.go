@@ -96,7 +96,9 @@ func (m *Mirror) choose(u *upstream, e *service) (snapshot.Name, *model.Upstream
 		o := m.storedOf(n)
 		return m.free(n, me) && (o == me || o == owner{upstream: u.name})
 	}
-	may := func(n snapshot.Name) bool { return m.free(n, me) && m.storedOf(n) == owner{} }
+	may := func(n snapshot.Name) bool {
+		return m.free(n, me) && m.storedOf(n) == owner{} && (n != plain || !m.isOthers(u, plain.Name))
+	}
 	for _, name := range []struct {
 		is  func(snapshot.Name) bool
 		all []snapshot.Name
@@ -109,6 +111,20 @@ func (m *Mirror) choose(u *upstream, e *service) (snapshot.Name, *model.Upstream
 		Reason:  model.RefusedNameTaken,
 		Message: "Service " + plain.String() + " exists and was not created by Fairlead: rename or delete it",
 	}
+}
+
+// isOthers says whether a plain name may be that of a service of another upstream, whose name is longer: "prod-eu-shop" of "prod-eu"
+// is not for "prod". Gimbal's names are as they are.
+func (m *Mirror) isOthers(u *upstream, name string) bool {
+	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
+		return false
+	}
+	for i, c := range name {
+		if c == '-' && i > len(u.name) && m.upstreams[name[:i]] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // isForeign says whether a Service of the name is stored that is not ours.

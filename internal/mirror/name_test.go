@@ -74,15 +74,15 @@ func TestNames(t *testing.T) {
 	w.set("a")
 	w.set("a-b")
 	w.set("up")
-	// Of two services with one name the first has it. The name does not move when it is free.
+	// A name that begins with another, longer Upstream's is left to that one.
 	w.list("a", app("team/b-c", "10.0.0.1"))
 	w.list("a-b", app("team/c", "10.0.0.2"))
 	w.list("up", app("team/"+long, "10.0.0.3"), app("team/"+long+"y", "10.0.0.4"))
 	w.settle()
-	second := "team/a-b-c-" + digest("a-b", "team", "c")
+	second := "team/a-b-c-" + digest("a", "team", "b-c")
 	first60 := "team/up-" + strings.Repeat("x", 49) + "-"
 	want := []string{
-		"team/a-b-c: 10.0.0.1", second + ": 10.0.0.2",
+		"team/a-b-c: 10.0.0.2", second + ": 10.0.0.1",
 		first60 + digest("up", "team", long) + ": 10.0.0.3", first60 + digest("up", "team", long+"y") + ": 10.0.0.4",
 	}
 	slices.SortFunc(want, func(a, b string) int { return strings.Compare(strings.Split(a, ":")[0], strings.Split(b, ":")[0]) })
@@ -100,7 +100,7 @@ func TestNames(t *testing.T) {
 	expect(t, "in effect after a start", w.inEffect(), want...)
 	w.m.Remove("a", w.now, model.UpstreamKey{Scope: "team", Name: "b-c"})
 	w.settle()
-	if !strings.Contains(w.inEffect(), second) || strings.Contains(w.inEffect(), "team/a-b-c:") {
+	if strings.Contains(w.inEffect(), second) || !strings.Contains(w.inEffect(), "team/a-b-c: 10.0.0.2") {
 		t.Errorf("in effect:\n%s", w.inEffect())
 	}
 }

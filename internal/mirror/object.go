@@ -29,24 +29,75 @@ const (
 
 // objects makes the Service and the EndpointSlices of a service.
 func (m *Mirror) objects(u *upstream, e *service) []snapshot.Object {
-	service := u.service(e)
+	ports := e.validPorts()
+	service := u.service(e, ports)
 	all := []snapshot.Object{service}
 	for i := range e.from.Slices {
-		s := &e.from.Slices[i]
-		in := u.accepted(e, s)
+		s := e.from.Slices[i]
+		if len(ports) < len(e.from.Ports) {
+			s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(p model.UpstreamPort) bool {
+				return !slices.ContainsFunc(ports, func(q model.UpstreamPort) bool { return p.Name == q.Name })
+			})
+			if len(s.Ports) == 0 {
+				continue
+			}
+		}
+		in := u.accepted(e, &s)
 		for _, v4 := range []bool{true, false} {
 			family := slices.DeleteFunc(slices.Clone(in), func(p model.UpstreamEndpoint) bool { return p.Address.Is4() != v4 })
 			for n := 0; len(family) > 0; n++ {
 				part := family[:min(len(family), maxEndpoints)]
 				family = family[len(part):]
-				all = append(all, u.slice(service, e, s, part, n))
+				all = append(all, u.slice(service, e, &s, part, n))
 			}
 		}
 	}
 	return all
 }
 
-func (u *upstream) service(e *service) *corev1.Service {
+// validPorts are the ports of a service that an API accepts. It notes those that it would not.
+func (e *service) validPorts() []model.UpstreamPort {
+	var valid []model.UpstreamPort
+	for _, p := range e.from.Ports {
+		fault := ""
+		switch {
+		case p.Name == "" && len(e.from.Ports) > 1:
+			fault = "it has no name, and is not the only port"
+		case p.Name != "" && len(validation.IsDNS1123Label(p.Name)) > 0:
+			fault = "no port can have its name"
+		case p.Port == 0 || p.Protocol != "TCP" && p.Protocol != "UDP" && p.Protocol != "SCTP":
+			fault = "its number is 0, or its protocol is not TCP, UDP or SCTP"
+		case slices.ContainsFunc(valid, func(q model.UpstreamPort) bool {
+			return p.Name == q.Name || p.Port == q.Port && p.Protocol == q.Protocol
+		}):
+			fault = "another port has its name, or its number and protocol"
+		}
+		if p.AppProtocol != "" && len(validation.IsQualifiedName(p.AppProtocol)) > 0 {
+			p.AppProtocol = ""
+		}
+		if fault == "" {
+			valid = append(valid, p)
+			continue
+		}
+		e.refused = append(e.refused, model.UpstreamRefusal{
+			Object: e.from.Object, Reason: model.RefusedPort, Message: "port " + strconv.Itoa(int(p.Port)) + " is left out: " + fault,
+		})
+	}
+	return valid
+}
+
+// zonesOf are the topology hints that an API accepts: at most 8, each once.
+func zonesOf(hints []string) []discoveryv1.ForZone {
+	var zones []discoveryv1.ForZone
+	for _, z := range hints {
+		if len(zones) < 8 && z != "" && len(validation.IsValidLabelValue(z)) == 0 && !slices.Contains(zones, discoveryv1.ForZone{Name: z}) {
+			zones = append(zones, discoveryv1.ForZone{Name: z})
+		}
+	}
+	return zones
+}
+
+func (u *upstream) service(e *service, ports []model.UpstreamPort) *corev1.Service {
 	o := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: e.name.Namespace, Name: e.name.Name, Labels: u.labels(e),
@@ -67,7 +118,7 @@ func (u *upstream) service(e *service) *corev1.Service {
 	if e.from.ScopeName != "" {
 		o.Annotations[annotationScopeName] = e.from.ScopeName
 	}
-	for _, p := range e.from.Ports {
+	for _, p := range ports {
 		port := corev1.ServicePort{Name: p.Name, Port: int32(p.Port), Protocol: corev1.Protocol(p.Protocol), TargetPort: intstr.FromInt32(int32(p.Port))}
 		if p.AppProtocol != "" {
 			port.AppProtocol = &p.AppProtocol
@@ -124,6 +175,9 @@ func (u *upstream) slice(service *corev1.Service, e *service, s *model.UpstreamS
 	if e.guessed == (snapshot.Name{}) {
 		o.Annotations[v1alpha1.AnnotationUpstreamService] = e.key.String()
 	}
+	if e.from.ScopeName != "" {
+		o.Annotations[annotationScopeName] = e.from.ScopeName
+	}
 	for _, p := range s.Ports {
 		number, protocol := int32(p.Port), corev1.Protocol(p.Protocol)
 		port := discoveryv1.EndpointPort{Name: &p.Name, Port: &number, Protocol: &protocol}
@@ -138,14 +192,11 @@ func (u *upstream) slice(service *corev1.Service, e *service, s *model.UpstreamS
 			Addresses:  []string{p.Address.String()},
 			Conditions: discoveryv1.EndpointConditions{Ready: &p.Ready, Serving: &p.Serving, Terminating: &p.Terminating},
 		}
-		if p.Zone != "" {
+		if p.Zone != "" && len(validation.IsValidLabelValue(p.Zone)) == 0 {
 			endpoint.Zone = &p.Zone
 		}
-		if len(p.ForZones) > 0 {
-			endpoint.Hints = &discoveryv1.EndpointHints{}
-			for _, z := range p.ForZones {
-				endpoint.Hints.ForZones = append(endpoint.Hints.ForZones, discoveryv1.ForZone{Name: z})
-			}
+		if zones := zonesOf(p.ForZones); len(zones) > 0 {
+			endpoint.Hints = &discoveryv1.EndpointHints{ForZones: zones}
 		}
 		if p.Weight > 1 {
 			weights = append(weights, p.Address.String()+"="+strconv.FormatUint(uint64(p.Weight), 10))

@@ -254,3 +254,33 @@ func TestForeignService(t *testing.T) {
 	expect(t, "in effect", w.inEffect(), "team/up-app0: 10.0.0.1 10.0.0.2", "team/"+hashed+":")
 	expect(t, "stored", w.stored(), w.inEffect())
 }
+
+// Ports and hints that no API accepts are left out, and said.
+func TestInvalidPorts(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up")
+	s := app("team/app", "10.0.0.1")
+	s.Ports = []model.UpstreamPort{
+		{Name: "web", Port: 80, Protocol: "TCP"}, {Name: "", Port: 81, Protocol: "TCP"}, {Name: "web", Port: 82, Protocol: "TCP"},
+		{Name: "again", Port: 80, Protocol: "TCP"}, {Name: "Not A Name", Port: 83, Protocol: "TCP"}, {Name: "udp", Port: 80, Protocol: "UDP"},
+	}
+	s.Slices[0].Ports = []model.UpstreamPort{{Name: "web", Port: 8080, Protocol: "TCP"}, {Name: "", Port: 8081, Protocol: "TCP"}}
+	s.Slices[0].Endpoints[0].ForZones = []string{"z", "z", "not a zone"}
+	w.list("up", s)
+	w.settle()
+	for _, o := range w.api {
+		switch o := o.(type) {
+		case *corev1.Service:
+			if len(o.Spec.Ports) != 2 {
+				t.Errorf("the ports are %v", o.Spec.Ports)
+			}
+		case *discoveryv1.EndpointSlice:
+			if len(o.Ports) != 1 || len(o.Endpoints[0].Hints.ForZones) != 1 {
+				t.Errorf("the ports are %v, the hints %v", o.Ports, o.Endpoints[0].Hints)
+			}
+		}
+	}
+	if state, _ := w.m.State("up", 10); state.RefusedBy[model.RefusedPort] != 4 {
+		t.Errorf("refused are %v", state.Refusals)
+	}
+}

@@ -67,6 +67,11 @@ func (m *Mirror) State(name string, refusals int) (State, bool) {
 			refuse(r)
 		}
 	}
+	if u.extra > 0 {
+		s.OverLimit = true
+		s.Refused += u.extra - 1
+		refuse(model.UpstreamRefusal{Object: number(u.extra, "service", "services"), Reason: model.RefusedLimit, Message: "far beyond spec.limits.services: not looked at"})
+	}
 	for k := range u.holds {
 		e := u.services[k]
 		s.Held.Services++

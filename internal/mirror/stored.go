@@ -39,7 +39,15 @@ func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.Upstre
 			continue
 		}
 		k, said := keyOf(o)
-		e := &service{key: k, namespace: n.Namespace, name: n, from: &model.UpstreamService{ScopeName: o.Annotations[annotationScopeName]}}
+		scopeName := ""
+		for _, s := range objectsOf(found[n]) { // teams may edit the Service, and no EndpointSlice
+			k, said = keyOf(s)
+			scopeName = s.GetAnnotations()[annotationScopeName]
+		}
+		if l := listed[k]; l != nil {
+			scopeName = l.ScopeName
+		}
+		e := &service{key: k, namespace: n.Namespace, name: n, from: &model.UpstreamService{ScopeName: scopeName}}
 		if !said {
 			if e.key, said = named[n]; said {
 				e.from.ScopeName = listed[e.key].ScopeName

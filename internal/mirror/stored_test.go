@@ -110,9 +110,9 @@ func FuzzSliceOf(f *testing.F) {
 		}
 		u := newUpstream("up", anUpstream("up"))
 		e := &service{from: &model.UpstreamService{}}
-		once := u.slice(u.service(e), e, &s, s.Endpoints, 0)
+		once := u.slice(u.service(e, e.from.Ports), e, &s, s.Endpoints, 0)
 		again := sliceOf(once)
-		if twice := u.slice(u.service(e), e, &again, again.Endpoints, 0); !reflect.DeepEqual(once, twice) && a != b {
+		if twice := u.slice(u.service(e, e.from.Ports), e, &again, again.Endpoints, 0); !reflect.DeepEqual(once, twice) && a != b {
 			t.Errorf("read again it is\n%+v\nexpected\n%+v", twice, once)
 		}
 	})
@@ -177,14 +177,19 @@ func TestUpstreamDeleted(t *testing.T) {
 		t.Errorf("orphans: %s", have)
 	}
 	app0, app1 := snapshot.Name{Namespace: "team", Name: "up-app0"}, snapshot.Name{Namespace: "team", Name: "up-app1"}
-	w.m.Use(map[snapshot.Name]bool{app0: true, app1: true})
+	w.use(app0, app1)
 	w.settle()
 	lines := strings.Split(fourInEffect, "\n")
 	expect(t, "in effect while two are used", w.inEffect(), lines[:2]...)
-	w.m.Use(map[snapshot.Name]bool{app1: true})
+	w.use(app1)
 	w.settle()
 	expect(t, "in effect while one is used", w.inEffect(), lines[1])
 	expect(t, "stored", w.stored(), lines[1])
+
+	// An answer about others says nothing of these.
+	w.m.Use(map[snapshot.Name]bool{{Namespace: "team", Name: "other"}: true})
+	w.settle()
+	expect(t, "in effect after an answer about others", w.inEffect(), lines[1])
 
 	// Objects that come late are not judged yet.
 	late := w.api[snapshot.Key{Kind: snapshot.KindService, Name: app1}].DeepCopyObject().(*corev1.Service)
@@ -192,7 +197,7 @@ func TestUpstreamDeleted(t *testing.T) {
 	w.store(late)
 	w.settle()
 	expect(t, "in effect with a late one", w.inEffect(), lines[1], "team/up-app9:")
-	w.m.Use(map[snapshot.Name]bool{app1: true})
+	w.use(app1)
 	w.settle()
 	expect(t, "in effect", w.inEffect(), lines[1])
 
@@ -208,7 +213,7 @@ func TestUpstreamDeleted(t *testing.T) {
 	if have := fmt.Sprint(w.m.Orphans()); have != "[team/up-app1 team/up-app2 team/up-app3]" { // there are still EndpointSlices of up-app2
 		t.Errorf("orphans: %s", have)
 	}
-	w.m.Use(nil)
+	w.use()
 	w.settle()
 	expect(t, "stored at the end", w.stored())
 }
@@ -400,5 +405,41 @@ func TestServicesBeforeTheFirstList(t *testing.T) {
 	w.list("up", app("team/a", "10.0.0.9"), app("team/c", "10.0.0.3"), app("team/d", "10.0.0.4"))
 	if w.settle(); w.inEffect() != have {
 		t.Errorf("a list that says the same changes\n%s\nto\n%s", have, w.inEffect())
+	}
+}
+
+// What a team writes into its own Service moves and deletes nothing of another namespace.
+func TestForgedAnnotations(t *testing.T) {
+	for name, forge := range map[string]map[string]string{
+		"a service that is not stored yet": {v1alpha1.AnnotationUpstreamService: "teamb/new"},
+		"a stored one":                     {v1alpha1.AnnotationUpstreamService: "teamb/foo", annotationScopeName: "teama"},
+		"another namespace":                {annotationScopeName: "teamb"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "teama", "teamb")
+			w.set("up")
+			w.list("up", app("teama/foo", "10.66.0.1", "10.66.0.2", "10.66.0.3", "10.66.0.4", "10.66.0.5"), app("teamb/foo", "10.0.0.1"))
+			w.settle()
+			k := snapshot.Key{Kind: snapshot.KindService, Name: snapshot.Name{Namespace: "teama", Name: "up-foo"}}
+			forged := w.api[k].DeepCopyObject().(snapshot.Object)
+			annotations := forged.GetAnnotations()
+			maps.Copy(annotations, forge)
+			forged.SetAnnotations(annotations)
+			w.store(forged)
+			w.restart(anUpstream("up"))
+			w.list("up", app("teamb/foo", "10.0.0.1"), app("teamb/new", "10.0.0.2"))
+			w.settle()
+			have := w.inEffect()
+			for _, want := range []string{"teamb/up-foo: 10.0.0.1", "teamb/up-new: 10.0.0.2"} {
+				if !strings.Contains(have, want) {
+					t.Errorf("%s is not in effect:\n%s", want, have)
+				}
+			}
+			for line := range strings.Lines(have) {
+				if strings.HasPrefix(line, "teamb/") && strings.Contains(line, "10.66.") {
+					t.Errorf("team a's endpoints are in effect for team b:\n%s", have)
+				}
+			}
+		})
 	}
 }

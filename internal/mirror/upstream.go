@@ -22,6 +22,7 @@ type upstream struct {
 
 	seen      Counts // of the last list, and of changes since
 	twice     []model.UpstreamRefusal
+	extra     int                        // services that are not even kept
 	nServices int                        // in effect
 	endpoints int                        // in effect
 	limited   map[model.UpstreamKey]bool // services that are beyond the limit of services
@@ -122,7 +123,7 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 // index finds services by key. Of two with one key the first counts.
 func (u *upstream) index(list []*model.UpstreamService) map[model.UpstreamKey]*model.UpstreamService {
 	listed := make(map[model.UpstreamKey]*model.UpstreamService, len(list))
-	u.seen, u.twice = Counts{}, nil
+	u.seen, u.twice, u.extra = Counts{}, nil, 0
 	for _, s := range list {
 		if listed[s.Key] != nil {
 			u.twice = append(u.twice, model.UpstreamRefusal{Object: s.Object, Reason: model.RefusedAnswer, Message: "the upstream lists it twice; the first counts"})
@@ -132,7 +133,24 @@ func (u *upstream) index(list []*model.UpstreamService) map[model.UpstreamKey]*m
 		u.seen.Services++
 		u.seen.Endpoints += s.Endpoints()
 	}
+	if over := len(listed) - u.most(); over > 0 {
+		u.extra = over
+		keys := sortedKeys(listed)
+		for _, kept := range []bool{false, true} { // of those in effect the last
+			for i := len(keys) - 1; i >= 0 && len(listed) > u.most(); i-- {
+				if (u.services[keys[i]] != nil) == kept {
+					delete(listed, keys[i])
+				}
+			}
+		}
+	}
 	return listed
+}
+
+// most is how many services are kept at most, in effect or refused: the rest is counted.
+func (u *upstream) most() int {
+	limit := limitOf(u.object.Spec.Limits.Services, defaultServices)
+	return limit + max(limit, 1000)
 }
 
 // Put takes services that changed, each whole. Before the first complete list, the others stay as they are stored.
@@ -142,6 +160,10 @@ func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService)
 		return
 	}
 	for _, s := range list {
+		if u.services[s.Key] == nil && len(u.services) >= u.most() {
+			u.extra++
+			continue
+		}
 		m.claim(u, s.Key, s)
 		e := u.services[s.Key]
 		u.note(u.latest(s.Key), s)

@@ -326,3 +326,12 @@ func (w *world) counts(upstream string) string {
 	return fmt.Sprintf("seen %d/%d replicated %d/%d held %d/%d",
 		s.Seen.Services, s.Seen.Endpoints, s.Replicated.Services, s.Replicated.Endpoints, s.Held.Services, s.Held.Endpoints)
 }
+
+// use says of all present orphans whether something routes to them.
+func (w *world) use(names ...snapshot.Name) {
+	used := map[snapshot.Name]bool{}
+	for _, n := range w.m.Orphans() {
+		used[n] = slices.Contains(names, n)
+	}
+	w.m.Use(used)
+}

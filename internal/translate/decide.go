@@ -79,13 +79,11 @@ func policyObjects(kind snapshot.Kind, held []target.Policy) []model.Object {
 	return list
 }
 
-// Used are those of some Services that routes or frontends use.
+// Used says of each of some Services whether routes or frontends use it.
 func (t *Translator) Used(services []snapshot.Name) map[snapshot.Name]bool {
 	used := map[snapshot.Name]bool{}
 	for _, n := range services {
-		if t.backend.Used(t.graph.Peek(), n) {
-			used[n] = true
-		}
+		used[n] = t.backend.Used(t.graph.Peek(), n)
 	}
 	return used
 }

@@ -7,8 +7,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
-	"log"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -229,7 +228,7 @@ func (b *fleetBench) serveSims(ctx context.Context) error {
 	}
 	server := &http.Server{
 		Handler: kubesim.Handler(b.sims...), ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug),
 	}
 	b.close = append(b.close, func() { _ = server.Close() })
 	go func() { _ = server.ServeTLS(l, "", "") }()
