@@ -214,7 +214,6 @@ func (s *state) lead(leads bool) {
 	s.mirror.Forget()
 	if !leads {
 		s.stopAll()
-		s.feed.take()
 		return
 	}
 	for name := range s.upstreams {

@@ -33,40 +33,130 @@ const (
 	contacted
 )
 
-// feed joins what all sources say, in order.
+// roundServices bounds the services that are heard of in a round, and so how long the plane's own API waits for its turn.
+const roundServices = 512
+
+// feed joins what all sources say. Of a service only the last form waits, so that no source can make it longer than
+// what it has. Sources take turns.
 type feed struct {
 	some chan struct{} // holds a token while there is something
 
-	mu     sync.Mutex
-	events []event
+	mu    sync.Mutex
+	lines map[uint64]*line // by runner
+	turns []uint64         // runners whose lines have something, the next one first
 }
 
-func newFeed() *feed { return &feed{some: make(chan struct{}, 1)} }
+// line is what one source has said and nobody has heard.
+type line struct {
+	upstream string
+	contact  *event                                       // the last
+	whole    *event                                       // a complete list; changes came after it
+	changes  map[model.UpstreamKey]*model.UpstreamService // nil: it is gone
+	order    []model.UpstreamKey                          // of changes, as they first came
+	at       map[model.UpstreamKey]time.Time              // when
+}
+
+func newFeed() *feed { return &feed{some: make(chan struct{}, 1), lines: map[uint64]*line{}} }
 
 func (f *feed) add(e event) {
 	f.mu.Lock()
-	// A source that answers says so often: only the last time counts.
-	if n := len(f.events); e.what == contacted && n > 0 {
-		if last := &f.events[n-1]; last.what == contacted && last.runner == e.runner && (last.err == nil) == (e.err == nil) {
-			*last = e
-			f.mu.Unlock()
-			return
+	defer f.mu.Unlock()
+	l := f.lines[e.runner]
+	if l == nil {
+		l = &line{upstream: e.upstream}
+		f.lines[e.runner] = l
+		f.turns = append(f.turns, e.runner)
+	}
+	switch e.what {
+	case contacted:
+		l.contact = &e
+	case replaced:
+		*l = line{upstream: e.upstream, contact: l.contact, whole: &e}
+	case put:
+		for _, s := range e.services {
+			l.change(s.Key, s, e.at)
+		}
+	case removed:
+		for _, k := range e.keys {
+			l.change(k, nil, e.at)
 		}
 	}
-	f.events = append(f.events, e)
-	f.mu.Unlock()
+	f.ring()
+}
+
+func (l *line) change(k model.UpstreamKey, s *model.UpstreamService, at time.Time) {
+	if l.changes == nil {
+		l.changes, l.at = map[model.UpstreamKey]*model.UpstreamService{}, map[model.UpstreamKey]time.Time{}
+	}
+	if _, waits := l.changes[k]; !waits {
+		l.order = append(l.order, k)
+		l.at[k] = at
+	}
+	l.changes[k] = s
+}
+
+func (f *feed) ring() {
 	select {
 	case f.some <- struct{}{}:
 	default:
 	}
 }
 
+// take takes a round: of each source in turn its last contact, and a list or some changes.
 func (f *feed) take() []event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	events := f.events
-	f.events = nil
+	var events []event
+	room := roundServices
+	for n := len(f.turns); n > 0 && room > 0; n-- {
+		runner := f.turns[0]
+		f.turns = f.turns[1:]
+		l := f.lines[runner]
+		events = append(events, l.take(runner, &room)...)
+		if l.contact == nil && l.whole == nil && len(l.order) == 0 {
+			delete(f.lines, runner)
+			continue
+		}
+		f.turns = append(f.turns, runner)
+	}
+	if len(f.turns) > 0 {
+		f.ring()
+	}
 	return events
+}
+
+func (l *line) take(runner uint64, room *int) (events []event) {
+	if l.contact != nil {
+		events = append(events, *l.contact)
+		l.contact = nil
+	}
+	if l.whole != nil {
+		*room -= 1 + len(l.whole.services)
+		events = append(events, *l.whole)
+		l.whole = nil
+		return events
+	}
+	n := min(len(l.order), max(*room, 1), roundServices/4)
+	*room -= n
+	for _, k := range l.order[:n] {
+		e := event{upstream: l.upstream, runner: runner, what: removed, keys: []model.UpstreamKey{k}, at: l.at[k]}
+		if s := l.changes[k]; s != nil {
+			e.what, e.keys, e.services = put, nil, []*model.UpstreamService{s}
+		}
+		events = append(events, e)
+		delete(l.changes, k)
+		delete(l.at, k)
+	}
+	l.order = l.order[n:]
+	return events
+}
+
+// forget drops what a source has said.
+func (f *feed) forget(runner uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.lines, runner)
+	f.turns = slices.DeleteFunc(f.turns, func(r uint64) bool { return r == runner })
 }
 
 // sink gives what one source says to the feed.

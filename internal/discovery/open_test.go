@@ -52,7 +52,7 @@ func TestSelecting(t *testing.T) {
 	s.Replace([]*model.UpstreamService{lb("team", "a", "web"), lb("team", "b", "db"), lb("old-team", "c", "web")})
 	s.Put(lb("team", "a", "db"), lb("team", "b", "web"))
 	var said []string
-	for _, e := range f.take() {
+	for _, e := range append(f.take(), f.take()...) {
 		for _, o := range e.services {
 			said = append(said, fmt.Sprint(e.what, " ", o.Key.Name))
 		}

@@ -139,6 +139,7 @@ func (s *state) begin(name string, o Origin, print [sha256.Size]byte) {
 func (s *state) stop(name string) {
 	if r := s.runners[name]; r != nil {
 		r.stop()
+		s.feed.forget(r.id)
 		delete(s.runners, name)
 	}
 	s.starts.waiting = slices.DeleteFunc(s.starts.waiting, func(n string) bool { return n == name })
