@@ -30,22 +30,24 @@ const (
 
 // kind is one of the two kinds that are followed.
 type kind struct {
+	version  schema.GroupVersion
 	resource string
+	selector labels.Selector
 	object   runtime.Object
 	list     func() runtime.Object
 	missing  string // what it means that the API does not serve the kind
 }
 
-func serviceKind(host string) kind {
+func serviceKind(host string, selector labels.Selector) kind {
 	return kind{
-		"services", &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} },
+		corev1.SchemeGroupVersion, "services", selector, &corev1.Service{}, func() runtime.Object { return &corev1.ServiceList{} },
 		"the API at " + host + " does not serve Services: it is not the API of a Kubernetes cluster, or the URL has a wrong path",
 	}
 }
 
 func sliceKind(host string) kind {
 	return kind{
-		"endpointslices", &discoveryv1.EndpointSlice{}, func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
+		discoveryv1.SchemeGroupVersion, "endpointslices", labels.Everything(), &discoveryv1.EndpointSlice{}, func() runtime.Object { return &discoveryv1.EndpointSliceList{} },
 		"the API at " + host + " does not serve EndpointSlices (discovery.k8s.io/v1), as Kubernetes does since version 1.21",
 	}
 }
@@ -54,14 +56,15 @@ func sliceKind(host string) kind {
 type follower struct {
 	source    *Source
 	client    rest.Interface
+	scale     *scale // of the client
 	selection selection
 	kind      kind
 	list      *list
-	selector  labels.Selector
 
 	// The rest belongs to the goroutine of the reflector, and to that of a stream while the reflector waits for it.
 
 	pages   int64 // bytes of the pages of the list that is being read
+	weight  int64 // of the objects in these pages
 	doubted bool  // it is not sure that the same cluster answers as before
 	since   time.Time
 	uid     string // of the cluster
@@ -70,8 +73,8 @@ type follower struct {
 	unstreamed bool
 }
 
-func newFollower(s *Source, c rest.Interface, sel selection, k kind, scope string, selector labels.Selector) *follower {
-	return &follower{source: s, client: c, selection: sel, kind: k, list: s.table.add(scope), selector: selector, doubted: true}
+func newFollower(s *Source, c rest.Interface, w *scale, sel selection, k kind, scope string) *follower {
+	return &follower{source: s, client: c, scale: w, selection: sel, kind: k, list: s.table.add(scope), doubted: true}
 }
 
 // run lists and watches until ctx is done. A reflector's own loop would do the same, with other pauses and its own log.
@@ -120,7 +123,7 @@ func (f *follower) String() string {
 }
 
 func (f *follower) get(o metav1.ListOptions) *rest.Request {
-	o.LabelSelector = f.selector.String()
+	o.LabelSelector = f.kind.selector.String()
 	return f.client.Get().NamespaceIfScoped(f.list.scope, f.list.scope != "").Resource(f.kind.resource).MaxRetries(0).
 		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
 }
@@ -137,7 +140,7 @@ func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (r
 		return nil, err
 	}
 	if o.Continue == "" {
-		f.pages = 0
+		f.pages, f.weight = 0, 0
 	}
 	if o.ResourceVersion == "0" {
 		o.ResourceVersion = "" // not from a cache that may be old
@@ -172,7 +175,9 @@ func (f *follower) judge(page runtime.Object, record *cloud.Record) error {
 	if m.GetResourceVersion() == "" {
 		return cloud.BadAnswer("the list has no resource version: it is not of a Kubernetes API")
 	}
-	if f.pages += record.Bytes(); f.pages > f.source.config.AnswerBytes {
+	f.pages += record.Bytes()
+	f.weight += f.scale.last
+	if f.pages > f.source.config.AnswerBytes || f.weight > f.scale.most {
 		return f.tooLarge()
 	}
 	return nil

@@ -86,20 +86,28 @@ func newSource(c Config, base func(*http.Transport)) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.identity = client(corev1.SchemeGroupVersion)
-	services, endpoints := client(corev1.SchemeGroupVersion), client(discoveryv1.SchemeGroupVersion)
+	if s.identity, _, err = client(corev1.SchemeGroupVersion); err != nil {
+		return nil, err
+	}
 	selected := newSelection(c.Namespaces)
 	for _, scope := range selected.scopes() {
-		s.followers = append(s.followers,
-			newFollower(s, services, selected, serviceKind(host), scope, c.Selector),
-			newFollower(s, endpoints, selected, sliceKind(host), scope, labels.Everything()))
+		for _, k := range []kind{serviceKind(host, c.Selector), sliceKind(host)} {
+			rc, scale, err := client(k.version)
+			if err != nil {
+				return nil, err
+			}
+			s.followers = append(s.followers, newFollower(s, rc, scale, selected, k, scope))
+		}
 	}
 	return s, nil
 }
 
-// client makes clients of the cluster for a version of an API group.
-func (s *Source) client(adapt func(*http.Transport)) (func(schema.GroupVersion) rest.Interface, string, error) {
-	bad := func(err error) (func(schema.GroupVersion) rest.Interface, string, error) {
+// newClient makes a client of the cluster for a version of an API group, and what weighs its answers.
+type newClient func(schema.GroupVersion) (rest.Interface, *scale, error)
+
+// client prepares clients of the cluster.
+func (s *Source) client(adapt func(*http.Transport)) (newClient, string, error) {
+	bad := func(err error) (newClient, string, error) {
 		return nil, "", &cloud.Error{Reason: v1alpha1.ReasonCredentials, Err: err}
 	}
 	c, err := ParseKubeconfig(s.config.Kubeconfig, s.config.Context, s.config.Allow)
@@ -133,23 +141,24 @@ func (s *Source) client(adapt func(*http.Transport)) (func(schema.GroupVersion) 
 	if err != nil {
 		return bad(fmt.Errorf("the kubeconfig cannot be used: %w", err))
 	}
-	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
-	clients := map[schema.GroupVersion]rest.Interface{}
-	for _, gv := range []schema.GroupVersion{corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion} {
+	formats := serializer.NewCodecFactory(scheme).WithoutConversion()
+	return func(gv schema.GroupVersion) (rest.Interface, *scale, error) {
+		weighed := codecs{formats, &scale{most: growth * s.config.AnswerBytes}}
 		rc := rest.CopyConfig(c)
 		rc.APIPath = "/apis"
 		if gv.Group == "" {
 			rc.APIPath = "/api"
 		}
 		rc.GroupVersion = &gv
-		rc.NegotiatedSerializer = codecs
+		rc.NegotiatedSerializer = weighed
 		rc.ContentType = runtime.ContentTypeProtobuf
 		rc.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-		if clients[gv], err = rest.RESTClientForConfigAndClient(rc, &http.Client{Transport: credentials}); err != nil {
-			return bad(fmt.Errorf("the kubeconfig cannot be used: %w", err))
+		client, err := rest.RESTClientForConfigAndClient(rc, &http.Client{Transport: credentials})
+		if err != nil {
+			return nil, nil, &cloud.Error{Reason: v1alpha1.ReasonCredentials, Err: fmt.Errorf("the kubeconfig cannot be used: %w", err)}
 		}
-	}
-	return func(gv schema.GroupVersion) rest.Interface { return clients[gv] }, c.Host, nil
+		return client, weighed.scale, nil
+	}, c.Host, nil
 }
 
 // Run reads the cluster until ctx is done, whatever happens. It alone calls the Sink.

@@ -43,6 +43,7 @@ type stream struct {
 	done    chan struct{}
 	out     chan watch.Event
 	initial bool   // the events are the objects that there are; a failure ends the stream
+	events  int64  // of the initial ones, so far
 	from    string // the version that the initial objects were asked for
 	rv      string // last seen
 	newest  string // largest seen
@@ -265,10 +266,11 @@ func (s *stream) failure(e watch.Event, record *cloud.Record, lasted time.Durati
 // pass passes on an event. If there is to be no next one of this watch, it says whether the stream goes on.
 func (s *stream) pass(e watch.Event, record *cloud.Record) (goOn, next bool) {
 	m, err := meta.Accessor(e.Object)
+	s.events++
 	switch {
 	case err != nil || reflect.TypeOf(e.Object) != reflect.TypeOf(s.f.kind.object) || m.GetResourceVersion() == "":
 		err = cloud.BadAnswer("watch %s: an event has no such object", s.f)
-	case s.initial && record.Bytes() > s.f.source.config.AnswerBytes:
+	case s.initial && (record.Bytes() > s.f.source.config.AnswerBytes || s.events*objectBytes > growth*s.f.source.config.AnswerBytes):
 		err = s.f.tooLarge()
 	case e.Type == watch.Added && s.f.source.table.sizeOf(s.f.list) > growth*s.f.source.config.AnswerBytes:
 		err = cloud.BadAnswer("watch %s: there are too many objects (spec.limits.answerMiB)", s.f)
