@@ -12,6 +12,8 @@ import (
 	"os"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"golang.org/x/net/http2"
 
@@ -27,9 +29,35 @@ type Error struct {
 	Err        error
 }
 
-func (e *Error) Error() string { return e.Err.Error() }
+// maxText bounds the text of an Error, in bytes.
+const maxText = 1 << 10
+
+// Error is at most a kilobyte of printable characters, whatever the upstream has written.
+func (e *Error) Error() string { return printable(e.Err.Error()) }
 
 func (e *Error) Unwrap() error { return e.Err }
+
+// printable is the beginning of a text that an upstream may have written, in one line.
+func printable(text string) string {
+	const more = "…"
+	cut := len(text) > maxText
+	if cut {
+		text = text[:maxText-len(more)]
+	}
+	text = strings.Map(func(r rune) rune {
+		switch {
+		case r == utf8.RuneError:
+			return -1
+		case unicode.IsPrint(r):
+			return r
+		}
+		return ' '
+	}, text)
+	if cut {
+		text += more
+	}
+	return text
+}
 
 // ReasonOf is the class of an error: a reason of the condition Reachable.
 func ReasonOf(err error) string {

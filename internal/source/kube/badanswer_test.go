@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
@@ -483,6 +485,27 @@ func TestTooManyObjects(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		want(t, "fewer again", s.took(), "replace a/one")
+	})
+}
+
+// A cluster's own message is told in part if it is long, and without what a terminal would obey.
+func TestLongMessage(t *testing.T) {
+	bothWays(t, func(t *testing.T, f *fakeAPI) {
+		f.setFault(statusFault(http.StatusInternalServerError, metav1.StatusReasonInternalError, "no\x1b[2J leader"+strings.Repeat("!", 500_000)))
+		s := f.follow(t, nil)
+		time.Sleep(time.Minute)
+		heard := s.heard()
+		if len(heard) == 0 {
+			t.Fatal("no contact")
+		}
+		for _, err := range heard {
+			if text := err.Error(); len(text) > 1<<10 || !strings.Contains(text, "no [2J leader!!!") || !strings.HasSuffix(text, "!…") {
+				t.Errorf("%d bytes: %.100q", len(text), text)
+			}
+			if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+				t.Error("the whole answer is kept")
+			}
+		}
 	})
 }
 

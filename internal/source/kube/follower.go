@@ -253,11 +253,17 @@ func (f *follower) describe(verb string, err error, record *cloud.Record) error 
 	if apierrors.IsNotFound(err) {
 		return cloud.BadAnswer("%s", f.kind.missing)
 	}
-	return fmt.Errorf("%s %s: %w", verb, f, classify(err, record))
+	return because(fmt.Sprintf("%s %s", verb, f), err, record)
+}
+
+// because says what failed with an error of a client. Of the error it keeps the text and the class, not the answer.
+func because(what string, err error, record *cloud.Record) *cloud.Error {
+	e := classify(err, record)
+	return &cloud.Error{Reason: e.Reason, RetryAfter: e.RetryAfter, Err: fmt.Errorf("%s: %s", what, e.Error())}
 }
 
 // classify gives an error of a client its class.
-func classify(err error, record *cloud.Record) error {
+func classify(err error, record *cloud.Record) *cloud.Error {
 	if e := record.Err(); e != nil {
 		return &cloud.Error{Reason: e.Reason, RetryAfter: e.RetryAfter, Err: err}
 	}
@@ -269,7 +275,7 @@ func classify(err error, record *cloud.Record) error {
 	}
 	var e *cloud.Error
 	if errors.As(err, &e) {
-		return err
+		return cloud.Classify(err, 0)
 	}
 	// The answer arrived, and it cannot be read.
 	return cloud.BadAnswer("%w", err)

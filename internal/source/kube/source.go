@@ -234,7 +234,7 @@ func (s *Source) clusterUID(ctx context.Context, since time.Time) (string, error
 	case apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 		ns.UID = ""
 	case err != nil:
-		return "", fmt.Errorf("read the namespace %s: %w", metav1.NamespaceSystem, classify(err, record))
+		return "", because("read the namespace "+metav1.NamespaceSystem, err, record)
 	case s.config.OwnUID != "" && string(ns.UID) == s.config.OwnUID:
 		return "", &cloud.Error{Reason: v1alpha1.ReasonOwnAPI, Err: fmt.Errorf("the upstream %s is the API of this plane", s.config.Name)}
 	}
