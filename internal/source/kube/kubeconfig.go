@@ -44,7 +44,7 @@ func parseKubeconfig(data []byte, context string, allow cloud.Allow) (*rest.Conf
 	}
 	k, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("the kubeconfig cannot be read: %w", err)
+		return nil, fmt.Errorf("the kubeconfig cannot be read: it is no YAML of a kubeconfig%s", cloud.SeeLine(err))
 	}
 	if context == "" {
 		if context = k.CurrentContext; context == "" {

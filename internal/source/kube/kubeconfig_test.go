@@ -82,6 +82,12 @@ func TestParseKubeconfig(t *testing.T) {
 		"a text":             {text: "hunter2", want: "the kubeconfig cannot be read: "},
 		"another kind":       {text: "apiVersion: v1\nkind: Secret\n", want: "the kubeconfig cannot be read: "},
 		"no base64":          {text: kubeconfig(server, "client-key-data: hunter2hunter2!"), want: "the kubeconfig cannot be read: "},
+		"an alias":           {text: kubeconfig(server, "token: *hunter2"), want: "the kubeconfig cannot be read: it is no YAML of a kubeconfig"},
+		"a list for a text":  {text: kubeconfig(server, "token: {hunter2: 1}"), want: "the kubeconfig cannot be read: it is no YAML of a kubeconfig"},
+		"a secret as a kind": {text: "apiVersion: v1\nkind: hunter2\n", want: "the kubeconfig cannot be read: it is no YAML of a kubeconfig"},
+		"a secret as a key":  {text: kubeconfig(server, "hunter2: 1, tokenFile: x"), want: "users[discoverer].user.tokenFile: files are not read"},
+		"a line":             {text: "apiVersion: v1\nusers:\n- name: u\n  user: {token: hunter2\n", want: "the kubeconfig cannot be read: it is no YAML of a kubeconfig: see line 4"},
+		"a line in a secret": {text: "apiVersion: v1\nkind: 'yaml: line 77: hunter2'\n", want: "the kubeconfig cannot be read: it is no YAML of a kubeconfig"},
 		"empty":              {want: "current-context: missing; set it, or name one of the contexts (none) in spec.kubernetes.context"},
 		"too large":          {text: kubeconfig(server, "") + strings.Repeat("#", 1<<20), want: "the kubeconfig is larger than 1 MiB"},
 		"no context": {

@@ -47,12 +47,12 @@ type Credentials struct {
 func (c *Credentials) IsApplication() bool { return c.ApplicationCredentialSecret != "" }
 
 // ParseClouds reads one cloud of a clouds.yaml; cloud is its name, or empty for the only one.
-// Errors name the key. It opens no file. A key that it does not know is an error, since a
+// Errors name the key, or the line of an unknown one; they have no secret. It opens no file. A key that it does not know is an error, since a
 // misspelt key would otherwise be ignored.
 func ParseClouds(data []byte, cloud string) (Credentials, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(data, &root); err != nil {
-		return Credentials{}, fmt.Errorf("clouds.yaml: %w", err)
+		return Credentials{}, notYAML(err)
 	}
 	if len(root.Content) == 0 {
 		return Credentials{}, errors.New("clouds.yaml is empty")
@@ -90,6 +90,8 @@ func ParseClouds(data []byte, cloud string) (Credentials, error) {
 	}
 	return c, nil
 }
+
+func notYAML(err error) error { return errors.New("clouds.yaml: it is no YAML" + cloud.SeeLine(err)) }
 
 // cloudKeys are the keys of a cloud. Versions of APIs that are not used here are accepted.
 var cloudKeys = []string{
@@ -289,9 +291,10 @@ func (r *reader) mapping(node *yaml.Node, path string, allowed []string) map[str
 		_, twice := all[key]
 		switch {
 		case twice:
-			r.fail(path+"."+key, "the key is there twice")
+			r.fail(path, fmt.Sprintf("the key in line %d is there twice", node.Content[i].Line))
 		case allowed != nil && !slices.Contains(allowed, key) && (path == "clouds.yaml" || !strings.HasSuffix(key, "_api_version")):
-			r.fail(path+"."+key, "the key is unknown; known are "+strings.Join(allowed, ", "))
+			// The key itself may be a secret that has lost its key.
+			r.fail(path, fmt.Sprintf("the key in line %d is unknown; known are %s", node.Content[i].Line, strings.Join(allowed, ", ")))
 		}
 		all[key] = node.Content[i+1]
 	}
