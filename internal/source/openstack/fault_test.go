@@ -48,10 +48,10 @@ func TestFaults(t *testing.T) {
 			http.Redirect(w, r, "http://elsewhere.example/", http.StatusFound)
 			return true
 		}, "BadAnswer: Get \"http://elsewhere.example/\": http://cloud.example redirects to http://elsewhere.example: redirects to another host are not followed"},
-		{"no list", answer(list, 200, `{}`), "BadAnswer: GET loadbalancers: the answer has no loadbalancers"},
-		{"null", answer(list, 200, `{"loadbalancers": null}`), "BadAnswer: GET loadbalancers: the answer has no loadbalancers"},
-		{"another type", answer(list, 200, `{"loadbalancers": [{"id": 5}]}`), "BadAnswer: GET loadbalancers: loadbalancers: json: cannot unmarshal number"},
-		{"no ID", answer(list, 200, `{"loadbalancers": [{"name": "web"}]}`), "BadAnswer: GET loadbalancers: entry 0 of loadbalancers has no id"},
+		{"no list", answer(list, 200, `{}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer has no loadbalancers"},
+		{"null", answer(list, 200, `{"loadbalancers": null}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer has no loadbalancers"},
+		{"another type", answer(list, 200, `{"loadbalancers": [{"id": 5}]}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: loadbalancers: json: cannot unmarshal number"},
+		{"no ID", answer(list, 200, `{"loadbalancers": [{"name": "web"}]}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: entry 0 of loadbalancers has no id"},
 		{"a page for people", answer(list, 200, `<html>`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer is not the JSON that was expected: invalid character '<'"},
 		{"half an answer", answer(list, 200, `{"loadbalancers": [{"id": "5`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer is not the JSON that was expected: unexpected EOF"},
 		{"two answers", answer(list, 200, `{"loadbalancers": []} {}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer is not the JSON that was expected: there is more after the JSON"},
@@ -285,9 +285,9 @@ func TestPaging(t *testing.T) {
 		{"pages just as large as the list", 30, nil, "ok", 30},
 		{"pages of one", 1, nil, "ok", 30},
 		{"a loop of pages", 0, answer(list, 200, page(row("a"), next)), "BadAnswer: GET loadbalancers: page 2 has nothing new, and a link to one more", -1},
-		{"a link without marker", 0, answer(list, 200, page(row("a"), `{"rel":"next","href":"/v2/lbaas/loadbalancers"}`)), "BadAnswer: GET loadbalancers: the link to the next page has no marker", -1},
+		{"a link without marker", 0, answer(list, 200, page(row("a"), `{"rel":"next","href":"/v2/lbaas/loadbalancers"}`)), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the link to the next page has no marker", -1},
 		{"an empty page with a link", 0, answer(list, 200, page("", next)), "ok", 0},
-		{"links of another type", 0, answer(list, 200, `{"loadbalancers": [], "loadbalancers_links": {}}`), "BadAnswer: GET loadbalancers: loadbalancers_links: json: cannot unmarshal object into Go value of type []struct { Rel string; Href string }", -1},
+		{"links of another type", 0, answer(list, 200, `{"loadbalancers": [], "loadbalancers_links": {}}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: loadbalancers_links: json: cannot unmarshal object into Go value of type []struct { Rel string; Href string }", -1},
 		{"a second page that fails", 20, func(w http.ResponseWriter, r *http.Request) bool {
 			return strings.Contains(r.URL.Path, list) && r.URL.Query().Get("marker") != "" && answer(list, 502, "")(w, r)
 		}, "ServerError: GET /load-balancer/v2.0/lbaas/loadbalancers: 502 Bad Gateway", -1},

@@ -136,7 +136,7 @@ func (s *Source) accept(ctx context.Context, j *job, t *tree, seq uint64, member
 // show reads the row of a load balancer; nil: there is none.
 func (s *Source) show(ctx context.Context, of scope, id string) (*loadBalancer, error) {
 	var answer struct{ LoadBalancer *loadBalancer }
-	err := s.client.get(ctx, of.token, "loadbalancers/"+url.PathEscape(id), nil, &answer)
+	err := s.client.do(ctx, of.token, func(s *session) string { return s.balancers + "loadbalancers/" + url.PathEscape(id) }, nil, into(&answer))
 	switch {
 	case isNotFound(err):
 		return nil, nil //nolint:nilnil // there is none, and that is no error
@@ -144,6 +144,9 @@ func (s *Source) show(ctx context.Context, of scope, id string) (*loadBalancer, 
 		return nil, err
 	case answer.LoadBalancer == nil || answer.LoadBalancer.ID != id:
 		return nil, cloud.BadAnswer("the answer for load balancer %s is not about it", id)
+	}
+	if err := trim(answer.LoadBalancer); err != nil {
+		return nil, cloud.BadAnswer("load balancer %s has %w", id, err)
 	}
 	return answer.LoadBalancer, nil
 }

@@ -1,7 +1,6 @@
 package openstack
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,8 +20,6 @@ import (
 const (
 	// pageSize is asked for; an API may give less.
 	pageSize = 1000
-	// maxPages bounds a list, besides the check that every page has entries that are new.
-	maxPages = 10000
 	// messageBytes bounds the part of an API's error message that is passed on.
 	messageBytes = 300
 )
@@ -34,7 +31,9 @@ var errNotFound = errors.New("not found")
 type client struct {
 	http     *http.Client
 	sessions *sessions
-	identity string // base URL, with version
+	// answerBytes bounds a list, all its pages together.
+	answerBytes int64
+	identity    string // base URL, with version
 	// background limits requests that nobody waits for, so that others find a turn.
 	background *rate.Limiter
 	now        func() time.Time
@@ -53,13 +52,13 @@ func inBackground(ctx context.Context) context.Context {
 	return context.WithValue(ctx, backgroundKey{}, true)
 }
 
-// get reads one object of the lists of load balancers.
-func (c *client) get(ctx context.Context, token, path string, query url.Values, into any) error {
-	return c.do(ctx, token, func(s *session) string { return s.balancers + path }, query, into)
+// into reads an answer of one value.
+func into(value any) func(*stream) error {
+	return func(s *stream) error { return s.value(value) }
 }
 
 // do sends a request. If the token is refused, it signs in again, once.
-func (c *client) do(ctx context.Context, token string, address func(*session) string, query url.Values, into any) error {
+func (c *client) do(ctx context.Context, token string, address func(*session) string, query url.Values, read func(*stream) error) error {
 	if ctx.Value(backgroundKey{}) != nil {
 		if err := c.background.Wait(ctx); err != nil {
 			return err
@@ -69,19 +68,19 @@ func (c *client) do(ctx context.Context, token string, address func(*session) st
 	if err != nil {
 		return err
 	}
-	refused, err := c.send(ctx, s, address(s), query, into)
+	refused, err := c.send(ctx, s, address(s), query, read)
 	if !refused {
 		return err
 	}
 	if s, err = c.sessions.get(ctx, token, s); err != nil {
 		return err
 	}
-	_, err = c.send(ctx, s, address(s), query, into)
+	_, err = c.send(ctx, s, address(s), query, read)
 	return err
 }
 
 // send reports whether the token was refused (401), besides the error.
-func (c *client) send(ctx context.Context, s *session, address string, query url.Values, into any) (refused bool, _ error) {
+func (c *client) send(ctx context.Context, s *session, address string, query url.Values, read func(*stream) error) (refused bool, _ error) {
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
@@ -106,17 +105,11 @@ func (c *client) send(ctx context.Context, s *session, address string, query url
 		e.Err = fmt.Errorf("GET %s: %w", req.URL.Path, e.Err)
 		return resp.StatusCode == http.StatusUnauthorized, e
 	}
-	decoder := json.NewDecoder(resp.Body)
-	err = decoder.Decode(into)
-	if err == nil {
-		_, err = decoder.Token() // io.EOF, if the answer ends here
-		if err == nil {
-			err = errors.New("there is more after the JSON")
-		} else if errors.Is(err, io.EOF) {
-			return false, nil
-		}
+	answer := newStream(resp.Body)
+	if err = read(answer); err == nil {
+		err = answer.end()
 	}
-	if ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil {
 		return false, err
 	}
 	var e *cloud.Error
@@ -160,67 +153,45 @@ func messageOf(body []byte) string {
 	return message
 }
 
-// page reads one page of a list, after the entry with the ID marker. next is the marker of
-// the next page; empty: this is the last.
-//
-// Of the links to other pages only the marker is used: they may name another host, and those
-// of Octavia lack the filters.
+// page reads one page of a list of load balancers or of their parts, after the entry with the
+// ID marker. next is the marker of the next page; empty: this is the last.
 func page[T identified](ctx context.Context, c *client, token, path, key string, query url.Values, marker string) (entries []T, next string, _ error) {
+	return pageAt[T](ctx, c, token, func(s *session) string { return s.balancers + path }, key, query, marker)
+}
+
+func pageAt[T identified](ctx context.Context, c *client, token string, address func(*session) string, key string, query url.Values, marker string) (entries []T, next string, _ error) {
 	query = cloneQuery(query)
 	if marker != "" {
 		query.Set("marker", marker)
 	}
-	var answer map[string]json.RawMessage
-	if err := c.get(ctx, token, path, query, &answer); err != nil {
+	p := pageReader[T]{key: key}
+	if err := c.do(ctx, token, address, query, p.read); err != nil {
 		return nil, "", err
 	}
-	return readPage[T](answer, path, key)
+	return p.entries, p.next, nil
 }
 
-func readPage[T identified](answer map[string]json.RawMessage, path, key string) (entries []T, next string, _ error) {
-	bad := func(format string, args ...any) error {
-		return cloud.BadAnswer("GET %s: %w", path, fmt.Errorf(format, args...))
-	}
-	raw := answer[key]
-	if raw == nil || bytes.Equal(bytes.TrimSpace(raw), []byte("null")) {
-		return nil, "", bad("the answer has no %s", key)
-	}
-	if err := json.Unmarshal(raw, &entries); err != nil {
-		return nil, "", bad("%s: %w", key, err)
-	}
-	for i := range entries {
-		if idOf(&entries[i]) == "" {
-			return nil, "", bad("entry %d of %s has no id", i, key)
-		}
-	}
-	var links []struct{ Rel, Href string }
-	if raw := answer[key+"_links"]; raw != nil {
-		if err := json.Unmarshal(raw, &links); err != nil {
-			return nil, "", bad("%s_links: %w", key, err)
-		}
-	}
-	for _, link := range links {
-		if link.Rel != "next" {
-			continue
-		}
-		u, err := url.Parse(link.Href)
-		if err != nil || u.Query().Get("marker") == "" {
-			return nil, "", bad("the link to the next page has no marker")
-		}
-		next = u.Query().Get("marker")
-	}
-	return entries, next, nil
-}
-
-// list reads all pages of a list. An entry that is there twice counts once. A list whose next
-// page has nothing new is an error, since it may go on like this for ever.
+// list reads all pages of a list of load balancers or of their parts.
 func list[T identified](ctx context.Context, c *client, token, path, key string, query url.Values) ([]T, error) {
 	query = cloneQuery(query)
 	query.Set("limit", strconv.Itoa(pageSize))
+	return listAt[T](ctx, c, token, path, func(s *session) string { return s.balancers + path }, key, query)
+}
+
+// projects of the identity service that the token may list: all of them, or those of the user.
+func (c *client) projects(ctx context.Context, token, path string) ([]project, error) {
+	return listAt[project](ctx, c, token, path, func(*session) string { return c.identity + path }, "projects", nil)
+}
+
+// listAt reads all pages of a list. An entry that is there twice counts once. A list whose next
+// page has nothing new is an error, since it may go on like this for ever; so is one that is
+// larger than an answer may be.
+func listAt[T identified](ctx context.Context, c *client, token, path string, address func(*session) string, key string, query url.Values) ([]T, error) {
+	ctx, record := cloud.WithRecord(ctx)
 	var all []T
 	seen := map[string]bool{}
-	for marker, pages := "", 0; ; pages++ {
-		entries, next, err := page[T](ctx, c, token, path, key, query, marker)
+	for marker, pages := "", 1; ; pages++ {
+		entries, next, err := pageAt[T](ctx, c, token, address, key, query, marker)
 		if err != nil {
 			return nil, err
 		}
@@ -232,10 +203,14 @@ func list[T identified](ctx context.Context, c *client, token, path, key string,
 			}
 		}
 		switch {
+		case record.Bytes() > c.answerBytes:
+			return nil, cloud.BadAnswer("GET %s: the pages of the list are larger than %d MiB (spec.limits.answerMiB)", path, c.answerBytes>>20)
+		case len(all) > listEntries:
+			return nil, cloud.BadAnswer("GET %s: the list has more than %d entries", path, listEntries)
 		case next == "" || len(entries) == 0:
 			return all, nil
-		case !fresh || pages == maxPages:
-			return nil, cloud.BadAnswer("GET %s: page %d has nothing new, and a link to one more", path, pages+1)
+		case !fresh:
+			return nil, cloud.BadAnswer("GET %s: page %d has nothing new, and a link to one more", path, pages)
 		}
 		marker = next
 	}
@@ -247,40 +222,6 @@ func cloneQuery(query url.Values) url.Values {
 		clone[k] = v
 	}
 	return clone
-}
-
-// projects of the identity service that the token may list: all of them, or those of the user.
-func (c *client) projects(ctx context.Context, token, path string) ([]project, error) {
-	query := url.Values{}
-	var all []project
-	seen := map[string]bool{}
-	for pages := 0; ; pages++ {
-		var answer struct {
-			Projects []project
-			Links    struct{ Next string }
-		}
-		if err := c.do(ctx, token, func(*session) string { return c.identity + path }, query, &answer); err != nil {
-			return nil, err
-		}
-		if answer.Projects == nil {
-			return nil, cloud.BadAnswer("GET %s: the answer has no projects", path)
-		}
-		fresh := false
-		for _, p := range answer.Projects {
-			if !seen[p.ID] {
-				seen[p.ID], fresh = true, true
-				all = append(all, p)
-			}
-		}
-		if answer.Links.Next == "" || len(answer.Projects) == 0 {
-			return all, nil
-		}
-		next, err := url.Parse(answer.Links.Next)
-		if err != nil || next.Query().Get("marker") == "" || !fresh || pages == maxPages {
-			return nil, cloud.BadAnswer("GET %s: page %d has nothing new, or a link to one more without a marker", path, pages+1)
-		}
-		query = url.Values{"marker": next.Query()["marker"], "limit": next.Query()["limit"]}
-	}
 }
 
 // query adds the scope to the query of a list.

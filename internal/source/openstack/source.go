@@ -105,6 +105,9 @@ func newSource(cfg Config) (*Source, error) {
 	if cfg.RequestsPerSecond <= 0 {
 		cfg.RequestsPerSecond = cloud.DefaultRequestsPerSecond
 	}
+	if cfg.AnswerBytes <= 0 {
+		cfg.AnswerBytes = cloud.DefaultAnswerBytes
+	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -131,7 +134,7 @@ func newSource(cfg Config) (*Source, error) {
 	})
 	s.idle = transport
 	s.client = &client{
-		http: transport.Client(), identity: cfg.Credentials.AuthURL, now: cfg.Now,
+		http: transport.Client(), identity: cfg.Credentials.AuthURL, now: cfg.Now, answerBytes: cfg.AnswerBytes,
 		background: rate.NewLimiter(rate.Limit(cfg.RequestsPerSecond)*3/4, max(1, cfg.RequestsPerSecond*3/4)),
 		sessions: &sessions{
 			http: transport.Client(), credentials: cfg.Credentials, api: cfg.API, plainHTTP: cfg.Allow.PlainHTTP, now: cfg.Now,

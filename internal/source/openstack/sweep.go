@@ -318,13 +318,14 @@ func (s *Source) nameProject(ctx context.Context, id string) error {
 		return nil
 	}
 	var answer struct{ Project project }
-	err := s.client.do(ctx, "", func(*session) string { return s.client.identity + "projects/" + url.PathEscape(id) }, nil, &answer)
+	err := s.client.do(ctx, "", func(*session) string { return s.client.identity + "projects/" + url.PathEscape(id) }, nil, into(&answer))
 	switch {
 	case isForbidden(err) || isNotFound(err):
 		s.state.unnamed(id)
 	case err != nil:
 		return err
 	default:
+		clip(&answer.Project.Name, nameBytes)
 		s.state.name([]project{{ID: id, Name: answer.Project.Name}})
 		s.state.unnamed(id) // should it have no name
 	}
