@@ -20,6 +20,9 @@ const (
 	labelName = v1alpha1.LabelLoadBalancerName // only if a label can have that value
 )
 
+// labelKeyBytes is the length of the longest key of a label: a domain, a slash and a name.
+const labelKeyBytes = validation.DNS1123SubdomainMaxLength + 1 + validation.LabelValueMaxLength
+
 // largestWeight bounds weights; Octavia's own bound is 256.
 const largestWeight = 65535
 
@@ -44,6 +47,7 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 	}
 
 	c.ports = portsOf(t)
+	pools := t.poolsByID()
 	main := service(lb.ID, described)
 	isDefault := map[string]bool{}
 	for i := range t.listeners {
@@ -55,22 +59,22 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 			main.Refused = append(main.Refused, *refused)
 		case l.DefaultPoolID != "":
 			isDefault[l.DefaultPoolID] = true
-			c.add(main, l, port, t.pool(l.DefaultPoolID))
+			c.add(main, l, port, pools[l.DefaultPoolID])
 		}
 	}
 	services := []*model.UpstreamService{main}
 
 	// Pools of policies, each with the ports of the listeners that lead to it.
+	leading := t.leading()
 	for i := range t.pools {
 		p := &t.pools[i]
 		if isDefault[p.ID] || removed(p.ProvisioningStatus) {
 			continue
 		}
 		var s *model.UpstreamService
-		for k := range t.listeners {
-			l := &t.listeners[k]
+		for _, l := range leading[p.ID] {
 			port, refused := c.port(l)
-			if refused != nil || removed(l.ProvisioningStatus) || !t.leads(l.ID, p.ID) {
+			if refused != nil || removed(l.ProvisioningStatus) {
 				continue
 			}
 			if s == nil {
@@ -112,12 +116,26 @@ func (t *tree) wasActive() bool {
 	return false
 }
 
-// leads reports whether an L7 policy of the listener redirects to the pool. Policies that are
-// down count: a route of ours names the pool without asking the listener.
-func (t *tree) leads(listenerID, poolID string) bool {
-	return slices.ContainsFunc(t.policies, func(p policy) bool {
-		return p.ListenerID == listenerID && p.RedirectPoolID == poolID && p.Action == "REDIRECT_TO_POOL" && !removed(p.ProvisioningStatus)
-	})
+// leading are the listeners with an L7 policy that redirects to a pool, by ID of the pool and
+// in their order. Policies that are down count: a route of ours names the pool without asking
+// the listener.
+func (t *tree) leading() map[string][]*listener {
+	targets := map[string][]string{} // IDs of pools, by ID of their listener
+	for i := range t.policies {
+		if p := &t.policies[i]; p.Action == "REDIRECT_TO_POOL" && !removed(p.ProvisioningStatus) {
+			targets[p.ListenerID] = append(targets[p.ListenerID], p.RedirectPoolID)
+		}
+	}
+	leading := map[string][]*listener{}
+	for i := range t.listeners {
+		l := &t.listeners[i]
+		for _, id := range targets[l.ID] {
+			if all := leading[id]; len(all) == 0 || all[len(all)-1] != l {
+				leading[id] = append(all, l)
+			}
+		}
+	}
+	return leading
 }
 
 // removed reports whether a part is gone, or about to be.
@@ -131,16 +149,22 @@ func labels(lb *loadBalancer) map[string]string {
 	all := map[string]string{}
 	for _, tag := range lb.Tags {
 		key, value, _ := strings.Cut(tag, "=")
-		if len(validation.IsQualifiedName(key)) == 0 && len(validation.IsValidLabelValue(value)) == 0 {
+		if len(key) <= labelKeyBytes && len(validation.IsQualifiedName(key)) == 0 && isLabelValue(value) {
 			all[key] = value
 		}
 	}
 	all[labelID] = lb.ID
 	delete(all, labelName)
-	if lb.Name != "" && len(validation.IsValidLabelValue(lb.Name)) == 0 {
+	if lb.Name != "" && isLabelValue(lb.Name) {
 		all[labelName] = lb.Name
 	}
 	return all
+}
+
+// isLabelValue looks at the length first: the other check runs an expression over all of the
+// text, and repeats it in its message.
+func isLabelValue(text string) bool {
+	return len(text) <= validation.LabelValueMaxLength && len(validation.IsValidLabelValue(text)) == 0
 }
 
 // converter makes the ports and slices of one load balancer.

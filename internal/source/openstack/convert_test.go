@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -187,5 +188,42 @@ func TestConvertDescription(t *testing.T) {
 	in.loadBalancer.Name = "lb:team01-0"
 	if got := convert(in, "", seen); got[0].Labels[labelName] != "" || got[0].Object != "load balancer 5c1e (lb:team01-0)" {
 		t.Errorf("a name that is no label: %+v", got[0])
+	}
+}
+
+// The work for a load balancer grows with the number of its parts, and not faster: 20,000
+// listeners, pools and policies would else take hours.
+func TestConvertManyParts(t *testing.T) {
+	const many = 20_000
+	in := parsed(t, `{}`)
+	for i := range many {
+		id := fmt.Sprint(i)
+		in.listeners = append(in.listeners, listener{ID: id, Protocol: "TCP", ProtocolPort: int64(i + 1)})
+		in.pools = append(in.pools, pool{ID: id})
+		for range 2 { // two policies of one listener make one port
+			in.policies = append(in.policies, policy{ID: id, Action: "REDIRECT_TO_POOL", ListenerID: id, RedirectPoolID: id})
+		}
+	}
+	got := convert(in, "", time.Time{})
+	if torn := in.torn(); torn != "" || len(got) != many+1 || len(in.used()) != many+1 {
+		t.Errorf("%d services of %d, %s", len(got), many, torn)
+	}
+	for _, s := range got[:many] {
+		if len(s.Ports) != 1 {
+			t.Fatalf("%s has the ports %v", s.Key.Name, s.Ports)
+		}
+	}
+}
+
+// A long name or tag makes no label, and nothing repeats it.
+func TestConvertLongNames(t *testing.T) {
+	long := strings.Repeat("n", 255)
+	in := loadBalancer{ID: "lb", Name: long, Tags: []string{long, "k=" + long, long + ".example/k=v", "k=v"}}
+	if got := labels(&in); !maps.Equal(got, map[string]string{labelID: "lb", "k": "v"}) {
+		t.Errorf("labels %v", got)
+	}
+	in.Name, in.Tags = strings.Repeat("n", 63), []string{strings.Repeat("k", 63) + "=" + strings.Repeat("v", 63)}
+	if got := labels(&in); len(got) != 3 {
+		t.Errorf("the longest labels are missing: %v", got)
 	}
 }

@@ -184,14 +184,18 @@ func (s *Source) parts(ctx context.Context, of scope, row *loadBalancer, from *l
 			old = nil
 		}
 	}
+	var before map[string]*pool
+	if old != nil {
+		before = old.tree.poolsByID()
+	}
+	used := t.used()
 	for i := range t.pools {
 		p := &t.pools[i]
-		if len(p.Members) == 0 || !t.used(p.ID) {
+		if len(p.Members) == 0 || !used[p.ID] {
 			continue
 		}
-		if old != nil {
-			before := old.tree.pool(p.ID)
-			if members, ok := old.tree.members[p.ID]; ok && before != nil && p.same(before) {
+		if b := before[p.ID]; b != nil && p.same(b) {
+			if members, ok := old.tree.members[p.ID]; ok {
 				t.members[p.ID], membersRead = members, old.membersRead
 				continue
 			}

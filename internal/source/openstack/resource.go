@@ -166,30 +166,36 @@ type tree struct {
 // torn says which part a listener or policy names without its being there; empty: none. The
 // load balancer then changed while its parts were read.
 func (t *tree) torn() string {
+	pools := t.poolsByID()
 	for i := range t.listeners {
-		if l := &t.listeners[i]; l.DefaultPoolID != "" && t.pool(l.DefaultPoolID) == nil {
+		if l := &t.listeners[i]; l.DefaultPoolID != "" && pools[l.DefaultPoolID] == nil {
 			return "pool " + l.DefaultPoolID + " of listener " + l.ID
 		}
 	}
 	for i := range t.policies {
-		if p := &t.policies[i]; p.RedirectPoolID != "" && t.pool(p.RedirectPoolID) == nil {
+		if p := &t.policies[i]; p.RedirectPoolID != "" && pools[p.RedirectPoolID] == nil {
 			return "pool " + p.RedirectPoolID + " of L7 policy " + p.ID
 		}
 	}
 	return ""
 }
 
-// used reports whether a listener or policy leads to a pool: others have no service.
-func (t *tree) used(poolID string) bool {
-	return slices.ContainsFunc(t.listeners, func(l listener) bool { return l.DefaultPoolID == poolID }) ||
-		slices.ContainsFunc(t.policies, func(p policy) bool { return p.RedirectPoolID == poolID })
+// used are the IDs of the pools to which a listener or policy leads: others have no service.
+func (t *tree) used() map[string]bool {
+	used := map[string]bool{}
+	for i := range t.listeners {
+		used[t.listeners[i].DefaultPoolID] = true
+	}
+	for i := range t.policies {
+		used[t.policies[i].RedirectPoolID] = true
+	}
+	return used
 }
 
-func (t *tree) pool(id string) *pool {
+func (t *tree) poolsByID() map[string]*pool {
+	pools := make(map[string]*pool, len(t.pools))
 	for i := range t.pools {
-		if t.pools[i].ID == id {
-			return &t.pools[i]
-		}
+		pools[t.pools[i].ID] = &t.pools[i]
 	}
-	return nil
+	return pools
 }

@@ -124,18 +124,23 @@ func (s *state) emit(k *known) {
 			})
 		}
 	}
+	before := make(map[model.UpstreamKey]*model.UpstreamService, len(k.services))
+	for _, o := range k.services {
+		before[o.Key] = o
+	}
 	var changed []*model.UpstreamService
 	for i, n := range services {
-		at := slices.IndexFunc(k.services, func(o *model.UpstreamService) bool { return o.Key == n.Key })
-		if at >= 0 && k.services[at].Same(n) {
-			services[i] = k.services[at]
+		o := before[n.Key]
+		delete(before, n.Key)
+		if o != nil && o.Same(n) {
+			services[i] = o
 			continue
 		}
 		changed = append(changed, n)
 	}
 	var removed []model.UpstreamKey
 	for _, o := range k.services {
-		if !slices.ContainsFunc(services, func(n *model.UpstreamService) bool { return n.Key == o.Key }) {
+		if before[o.Key] != nil {
 			removed = append(removed, o.Key)
 		}
 	}
