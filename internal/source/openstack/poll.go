@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -11,6 +12,10 @@ import (
 const (
 	// topRows is the number of rows that a poll reads first.
 	topRows = 20
+	// pollRows bounds a poll of a view, however many rows are new, and urgentJobs the load
+	// balancers that wait to be read before polls find more. A sweep finds the rest.
+	pollRows   = 1000
+	urgentJobs = 10_000
 	// soon is the time to the next poll while a load balancer is being changed, for at most
 	// pendingPatience each: some stay like this.
 	soon            = 300 * time.Millisecond
@@ -30,13 +35,14 @@ var afterEvent = [...]time.Duration{0, 300 * time.Millisecond, 800 * time.Millis
 // poller reads the load balancers that changed last.
 type poller struct {
 	*Source
-	next    int                  // view
-	pending map[string]time.Time // load balancers that are being changed, since when
+	next int // view
+	// pending are load balancers that are being changed, since when, by the scope that has them.
+	pending map[scope]map[string]time.Time
 }
 
 // pollLoop polls until ctx is done, as often as configured, and after events.
 func (s *Source) pollLoop(ctx context.Context) {
-	p := &poller{Source: s, pending: map[string]time.Time{}}
+	p := &poller{Source: s, pending: map[scope]map[string]time.Time{}}
 	var due []time.Time // polls after events
 	failures, views := 0, 1
 	for {
@@ -95,6 +101,7 @@ func (s *Source) pollLoop(ctx context.Context) {
 // about to change again.
 func (p *poller) poll(ctx context.Context, views int) (quick bool, _ error) {
 	all := *p.views.Load()
+	maps.DeleteFunc(p.pending, func(of scope, _ map[string]time.Time) bool { return !slices.Contains(all, view{of}) })
 	for range min(views, len(all)) {
 		p.next = (p.next + 1) % len(all)
 		q, err := p.pollView(ctx, all[p.next])
@@ -106,9 +113,14 @@ func (p *poller) poll(ctx context.Context, views int) (quick bool, _ error) {
 	return quick, nil
 }
 
-func (p *poller) pollView(ctx context.Context, v view) (quick bool, _ error) {
+func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 	query := v.scope.query(url.Values{"sort": {"updated_at:desc"}, "limit": {strconv.Itoa(topRows)}, "fields": loadBalancerFields})
 	seen := map[string]bool{}
+	defer func() {
+		if err == nil {
+			p.forget(v.scope, seen)
+		}
+	}()
 	for marker := ""; ; {
 		seq := p.state.next()
 		rows, next, err := page[loadBalancer](ctx, p.client, v.scope.token, "loadbalancers", "loadbalancers", query, marker)
@@ -125,13 +137,16 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, _ error) {
 				allNew = false
 				continue
 			}
+			if len(seen) == pollRows || p.queue.waiting() >= urgentJobs {
+				return quick, nil
+			}
 			seen[row.ID] = true
 			isNew := p.state.want(row)
 			allNew = allNew && isNew
 			if !p.selected(row.project()) {
 				continue
 			}
-			quick = p.waits(row) || quick
+			quick = p.waits(v.scope, row) || quick
 			if isNew {
 				p.queue.put(&job{id: row.ID, scope: v.scope, row: row, seq: seq})
 			}
@@ -144,17 +159,28 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, _ error) {
 }
 
 // waits reports whether a load balancer is being changed, and has been for a short time only.
-func (p *poller) waits(row *loadBalancer) bool {
+func (p *poller) waits(of scope, row *loadBalancer) bool {
 	if !row.pending() {
-		delete(p.pending, row.ID)
+		delete(p.pending[of], row.ID)
 		return false
 	}
-	since, ok := p.pending[row.ID]
+	since, ok := p.pending[of][row.ID]
 	if !ok {
 		since = p.now()
-		p.pending[row.ID] = since
+		if p.pending[of] == nil {
+			p.pending[of] = map[string]time.Time{}
+		}
+		p.pending[of][row.ID] = since
 	}
 	return p.now().Sub(since) < pendingPatience
+}
+
+// forget drops the load balancers for which nobody waits any more, unless the poll has shown
+// them: many of them are deleted.
+func (p *poller) forget(of scope, shown map[string]bool) {
+	maps.DeleteFunc(p.pending[of], func(id string, since time.Time) bool {
+		return !shown[id] && p.now().Sub(since) >= pendingPatience
+	})
 }
 
 // signal puts a value into a channel of one element, unless there is one.

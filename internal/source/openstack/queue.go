@@ -2,6 +2,8 @@ package openstack
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -66,6 +68,23 @@ func (q *queue) put(j *job) {
 		q.urgent = append(q.urgent, j.id)
 	}
 	q.changed.Signal()
+}
+
+// waiting is the number of jobs that others wait for.
+func (q *queue) waiting() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.urgent)
+}
+
+// keep drops the jobs that are older than a complete list and are not in it.
+func (q *queue) keep(ids map[string]bool, seq uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	maps.DeleteFunc(q.jobs, func(id string, j *job) bool { return !ids[id] && j.seq < seq })
+	superseded := func(id string) bool { return q.jobs[id] == nil }
+	q.urgent = slices.DeleteFunc(q.urgent, superseded)
+	q.background = slices.DeleteFunc(q.background, superseded)
 }
 
 // take waits for a job. It returns nil when ctx is done.

@@ -44,6 +44,7 @@ func (s *Source) work(ctx context.Context) {
 		err := s.read(ctx, j)
 		switch {
 		case err == nil || ctx.Err() != nil:
+		case s.state.forgotten(j.id): // lists have it no more
 		default:
 			s.log.Debug("load balancer not read", "load_balancer", j.id, "error", err)
 			j.failures++

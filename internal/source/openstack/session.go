@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -63,6 +64,17 @@ func (s *sessions) slot(project string) *slot {
 		s.slots[project] = &slot{signing: make(chan struct{}, 1)}
 	}
 	return s.slots[project]
+}
+
+// keep forgets the sessions of projects that have no view.
+func (s *sessions) keep(views []view) {
+	used := map[string]bool{"": true}
+	for _, v := range views {
+		used[v.scope.token] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.DeleteFunc(s.slots, func(project string, _ *slot) bool { return !used[project] })
 }
 
 // get returns the session of a project. It signs in if there is none, or if the one that
@@ -172,7 +184,11 @@ func (s *sessions) signIn(ctx context.Context, project string) (*session, error)
 	}
 	current := &session{token: id}
 	if p, err := result.ExtractProject(); err == nil && p != nil {
+		if err := checkIDs(p.ID, nil); err != nil {
+			return nil, failed(fmt.Errorf("the project of the token has %w", err))
+		}
 		current.projectID, current.projectName = p.ID, p.Name
+		clip(&current.projectName, nameBytes)
 	}
 	current.balancers, err = s.locate(catalog)
 	if err != nil {

@@ -241,6 +241,13 @@ func (s *state) drop(ids map[string]bool, seq uint64) bool {
 	return dropped
 }
 
+// forgotten reports whether no list has a load balancer that was never read.
+func (s *state) forgotten(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.wanted[id] == nil && s.known[id] == nil && (s.sweep == nil || !s.sweep.left[id])
+}
+
 func (s *state) replace() {
 	all := make([]*model.UpstreamService, 0, len(s.known))
 	for _, k := range s.known {
@@ -301,6 +308,24 @@ func (s *state) name(projects []project) {
 			s.emit(k)
 		}
 	}
+}
+
+// keepNames forgets the names of projects that are not in a list of projects and that no load
+// balancer is of.
+func (s *state) keepNames(projects []project) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keep := map[string]bool{}
+	for _, p := range projects {
+		keep[p.ID] = true
+	}
+	for _, row := range s.wanted {
+		keep[row.project()] = true
+	}
+	for _, k := range s.known {
+		keep[k.tree.loadBalancer.project()] = true
+	}
+	maps.DeleteFunc(s.projects, func(id, _ string) bool { return !keep[id] })
 }
 
 // nameless reports whether the name of a project was not asked for yet.

@@ -82,6 +82,7 @@ func (s *Source) fullSweep(ctx context.Context) error {
 		return err
 	}
 	s.views.Store(&views)
+	s.client.sessions.keep(views)
 	ctx = inBackground(ctx)
 	seq := s.state.next()
 	all := make([]swept, len(views))
@@ -134,6 +135,7 @@ func (s *Source) fullSweep(ctx context.Context) error {
 			jobs = append(jobs, &job{id: row.ID, scope: views[i].scope, row: row, lists: of, seq: seq, background: true})
 		}
 	}
+	s.queue.keep(seen, seq)
 	s.state.begin(seq, ids)
 	for _, j := range jobs {
 		s.queue.put(j)
@@ -208,6 +210,7 @@ func (s *Source) idSweep(ctx context.Context, anyway bool) error {
 			}
 		}
 	}
+	s.queue.keep(ids, seq)
 	s.state.list(seq, ids, anyway)
 	for _, j := range jobs {
 		j.background = len(jobs) > manyChanges
@@ -248,7 +251,8 @@ func (s *Source) findViews(ctx context.Context) ([]view, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.state.name([]project{{ID: own.projectID, Name: own.projectName}})
+	self := project{ID: own.projectID, Name: own.projectName}
+	s.state.name([]project{self})
 	everything, err := s.seesEverything(ctx)
 	if err != nil {
 		return nil, err
@@ -261,7 +265,9 @@ func (s *Source) findViews(ctx context.Context) ([]view, error) {
 		everything = all
 	}
 	s.state.name(projects)
-	s.selectProjects(append(projects, project{ID: own.projectID, Name: own.projectName}))
+	projects = append(projects, self)
+	s.state.keepNames(projects)
+	s.selectProjects(projects)
 	if everything {
 		if only := s.selection(); len(only) == 1 {
 			return []view{{scope{project: only[0]}}}, nil
