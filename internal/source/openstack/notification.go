@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -90,10 +91,29 @@ func (b *broker) listen(ctx context.Context, log *slog.Logger, event func()) {
 	}
 }
 
+// unfinishedBytes bounds what is received without a message that is complete: the library keeps
+// all parts of one until the last has come.
+const unfinishedBytes = 4 << 20
+
+// bounded is a connection that fails when too much has come since the last message.
+type bounded struct {
+	net.Conn
+	since *atomic.Int64
+}
+
+func (c bounded) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.since.Add(int64(n)) > unfinishedBytes {
+		return 0, fmt.Errorf("the broker sends %d MiB without a message that is complete", unfinishedBytes>>20)
+	}
+	return n, err
+}
+
 // session is one connection. joined: a queue was bound.
 func (b *broker) session(ctx context.Context, log *slog.Logger, event func()) (joined bool, _ error) {
 	config := b.config
 	config.TLSClientConfig = config.TLSClientConfig.Clone() // the library writes into it
+	var since atomic.Int64                                  // bytes since the last message
 	config.Dial = func(network, address string) (net.Conn, error) {
 		dialer := net.Dialer{Timeout: brokerTimeout}
 		conn, err := dialer.DialContext(ctx, network, address)
@@ -101,7 +121,7 @@ func (b *broker) session(ctx context.Context, log *slog.Logger, event func()) (j
 			return nil, err
 		}
 		// The library clears it after the handshake.
-		return conn, conn.SetDeadline(time.Now().Add(brokerTimeout))
+		return bounded{conn, &since}, conn.SetDeadline(time.Now().Add(brokerTimeout))
 	}
 	connection, err := amqp.DialConfig(string(b.url), config)
 	if err != nil {
@@ -153,6 +173,7 @@ func (b *broker) session(ctx context.Context, log *slog.Logger, event func()) (j
 			}
 			rescan.Reset(brokerRescan)
 		case m, ok := <-messages:
+			since.Store(0)
 			if !ok {
 				messages = nil
 				continue
