@@ -261,8 +261,12 @@ func TestInvalidPorts(t *testing.T) {
 	w.set("up")
 	s := app("team/app", "10.0.0.1")
 	s.Ports = []model.UpstreamPort{
-		{Name: "web", Port: 80, Protocol: "TCP"}, {Name: "", Port: 81, Protocol: "TCP"}, {Name: "web", Port: 82, Protocol: "TCP"},
-		{Name: "again", Port: 80, Protocol: "TCP"}, {Name: "Not A Name", Port: 83, Protocol: "TCP"}, {Name: "udp", Port: 80, Protocol: "UDP"},
+		{Name: "web", Port: 80, Protocol: "TCP"},
+		{Name: "", Port: 81, Protocol: "TCP"},
+		{Name: "web", Port: 82, Protocol: "TCP"},
+		{Name: "again", Port: 80, Protocol: "TCP"},
+		{Name: "Not A Name", Port: 83, Protocol: "TCP"},
+		{Name: "udp", Port: 80, Protocol: "UDP"},
 	}
 	s.Slices[0].Ports = []model.UpstreamPort{{Name: "web", Port: 8080, Protocol: "TCP"}, {Name: "", Port: 8081, Protocol: "TCP"}}
 	s.Slices[0].Endpoints[0].ForZones = []string{"z", "z", "not a zone"}
