@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -486,6 +487,43 @@ func TestTooManyObjects(t *testing.T) {
 		time.Sleep(time.Minute)
 		want(t, "fewer again", s.took(), "replace a/one")
 	})
+}
+
+// Objects that together are too large are not kept, whether they are new or changed.
+func TestTooLargeByWatch(t *testing.T) {
+	for _, event := range []string{"ADDED", "MODIFIED"} {
+		t.Run(event, func(t *testing.T) {
+			bothWays(t, func(t *testing.T, f *fakeAPI) {
+				f.put(newService("a/one"))
+				s := f.follow(t, func(c *Config) { c.AnswerBytes = 1 << 20 })
+				moment()
+				f.setFault(ofServices(func(w http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Query().Get("watch") == "" {
+						return false
+					}
+					w.Header().Set("Content-Type", "application/json")
+					note := strings.Repeat("x", 4000)
+					for i := range 1000 {
+						o := typed(newService(fmt.Sprintf("a/many-%d", i)))
+						o.SetResourceVersion(strconv.Itoa(1000 + i))
+						o.SetAnnotations(map[string]string{"a": note, "b": note, "c": note})
+						send(w, map[string]any{"type": event, "object": o})
+					}
+					flush(w)
+					<-r.Context().Done()
+					return true
+				}))
+				f.breakWatches()
+				time.Sleep(time.Minute)
+				s.heardOnly(t, v1alpha1.ReasonBadAnswer, "watch services: there are too many objects (spec.limits.answerMiB)")
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if n := len(s.have); n < 300 || n > 400 { // 4 MiB
+					t.Errorf("%d services are kept", n)
+				}
+			})
+		})
+	}
 }
 
 // A cluster's own message is told in part if it is long, and without what a terminal would obey.

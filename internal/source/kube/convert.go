@@ -25,6 +25,7 @@ type service struct {
 	labels, annotations map[string]string
 	ports               []model.UpstreamPort
 	refused             []model.UpstreamRefusal
+	more                int // refusals than these
 	// excluded services are refused as a whole: they have neither ports nor slices.
 	excluded bool
 }
@@ -34,6 +35,7 @@ type slice struct {
 	service string // its name, in the same namespace
 	slice   model.UpstreamSlice
 	refused []model.UpstreamRefusal
+	more    int // refusals than these
 	// excluded slices are refused as a whole.
 	excluded bool
 	changed  time.Time // when the cluster says that its cause happened
@@ -78,14 +80,14 @@ func convertService(o *corev1.Service) *service {
 		}
 		out.ports = r.port(out.ports, p.Name, int64(p.Port), protocol, p.AppProtocol)
 	}
-	out.refused = r.done()
+	out.refused, out.more = r.all, r.more
 	return out
 }
 
 // convertSlice is nil for an EndpointSlice that is not given at all.
 func convertSlice(o *discoveryv1.EndpointSlice) *slice {
 	name := o.Labels[discoveryv1.LabelServiceName]
-	if name == "" {
+	if !canBe(o.Namespace, name) {
 		return nil
 	}
 	object := "EndpointSlice " + o.Namespace + "/" + o.Name
@@ -94,7 +96,7 @@ func convertSlice(o *discoveryv1.EndpointSlice) *slice {
 		out.changed = t.UTC()
 	}
 	r := refusals{object: object}
-	defer func() { out.refused = r.done() }()
+	defer func() { out.refused, out.more = r.all, r.more }()
 	out.excluded = true
 	switch {
 	case o.AddressType != discoveryv1.AddressTypeIPv4 && o.AddressType != discoveryv1.AddressTypeIPv6:
@@ -137,15 +139,6 @@ func (r *refusals) add(object string, reason model.RefusalReason, format string,
 		return
 	}
 	r.all = append(r.all, model.UpstreamRefusal{Object: object, Reason: reason, Message: fmt.Sprintf(format, args...)})
-}
-
-func (r *refusals) done() []model.UpstreamRefusal {
-	if r.more > 0 {
-		r.all = append(r.all, model.UpstreamRefusal{
-			Object: r.object, Reason: model.RefusedAnswer, Message: fmt.Sprintf("%d more of its ports and endpoints are left out", r.more),
-		})
-	}
-	return r.all
 }
 
 // port appends a port, or refuses it.
@@ -260,6 +253,12 @@ func foreign(key string) bool {
 	})
 }
 
+// canBe says whether Kubernetes can have an object of this name in this namespace.
+func canBe(namespace, name string) bool {
+	return len(namespace) <= validation.DNS1123LabelMaxLength && len(validation.IsDNS1123Label(namespace)) == 0 &&
+		len(name) <= validation.DNS1123SubdomainMaxLength && len(validation.IsDNS1123Subdomain(name)) == 0
+}
+
 func copyLabels(labels map[string]string) map[string]string {
 	var out map[string]string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
@@ -295,18 +294,18 @@ func copyAnnotations(annotations map[string]string) map[string]string {
 }
 
 func equalService(a, b *service) bool {
-	return a.excluded == b.excluded && maps.Equal(a.labels, b.labels) && maps.Equal(a.annotations, b.annotations) &&
+	return a.excluded == b.excluded && a.more == b.more && maps.Equal(a.labels, b.labels) && maps.Equal(a.annotations, b.annotations) &&
 		slices.Equal(a.ports, b.ports) && slices.Equal(a.refused, b.refused)
 }
 
 // equalSlice compares what is given; the time of a change alone is no change.
 func equalSlice(a, b *slice) bool {
-	return a.service == b.service && a.excluded == b.excluded && a.slice.Same(b.slice) && slices.Equal(a.refused, b.refused)
+	return a.service == b.service && a.excluded == b.excluded && a.more == b.more && a.slice.Same(b.slice) && slices.Equal(a.refused, b.refused)
 }
 
-// bytes is about how much memory a service takes.
-func (s *service) bytes() int64 {
-	n := 256 + 128*len(s.refused)
+// bytes is about how much memory a service takes, with its key.
+func (s *service) bytes(key model.UpstreamKey) int64 {
+	n := 256 + len(key.Scope) + len(key.Name) + refusalBytes(s.refused)
 	for k, v := range s.labels {
 		n += 64 + len(k) + len(v)
 	}
@@ -319,7 +318,25 @@ func (s *service) bytes() int64 {
 	return int64(n)
 }
 
-// bytes is about how much memory a slice takes.
-func (s *slice) bytes() int64 {
-	return int64(256 + 128*len(s.refused) + 64*len(s.slice.Ports) + 128*len(s.slice.Endpoints))
+// bytes is about how much memory a slice takes, with its key.
+func (s *slice) bytes(key model.UpstreamKey) int64 {
+	n := 256 + 2*len(key.Scope) + 2*len(key.Name) + len(s.service) + refusalBytes(s.refused)
+	for _, p := range s.slice.Ports {
+		n += 64 + len(p.Name) + len(p.AppProtocol)
+	}
+	for i := range s.slice.Endpoints {
+		n += 128 + len(s.slice.Endpoints[i].Zone)
+		for _, zone := range s.slice.Endpoints[i].ForZones {
+			n += 16 + len(zone)
+		}
+	}
+	return int64(n)
+}
+
+func refusalBytes(all []model.UpstreamRefusal) int {
+	n := 0
+	for i := range all {
+		n += 64 + len(all[i].Object) + len(all[i].Message)
+	}
+	return n
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,11 +151,8 @@ func TestConvertBounds(t *testing.T) {
 	for k, v := range got.annotations {
 		size += len(k) + len(v)
 	}
-	if len(got.labels) != maxLabels || got.labels["l000"] == "" || size > maxAnnotationBytes || got.annotations["a000"] == "" || len(got.ports) != 1 || len(got.refused) != maxRefusals+1 {
-		t.Errorf("%d labels, %d bytes of annotations, %d ports, %d refusals", len(got.labels), size, len(got.ports), len(got.refused))
-	}
-	if last := got.refused[maxRefusals].Message; last != "900 more of its ports and endpoints are left out" {
-		t.Errorf("the last refusal says %q", last)
+	if len(got.labels) != maxLabels || got.labels["l000"] == "" || size > maxAnnotationBytes || got.annotations["a000"] == "" || len(got.ports) != 1 || len(got.refused) != maxRefusals || got.more != 1000-maxRefusals {
+		t.Errorf("%d labels, %d bytes of annotations, %d ports, %d refusals and %d more", len(got.labels), size, len(got.ports), len(got.refused), got.more)
 	}
 
 	many := newSlice("a/one-1", "one")
@@ -278,6 +276,79 @@ func TestConvertSlice(t *testing.T) {
 	if got := convertSlice(&discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "x"}}); got != nil {
 		t.Errorf("a slice of no service: %+v", got)
 	}
+}
+
+// What is refused of a service and all its slices is bounded together, and the number of the rest is said.
+func TestRefusalBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		ports, slices, endpoints int // that are refused
+		said                     int
+		last                     string
+	}{
+		"few":        {2, 2, 7, 16, "it is no address"},
+		"many":       {2, 2, 8, 17, "2 more of its ports and endpoints are left out"},
+		"ports":      {1000, 0, 0, 17, "984 more of its ports and endpoints are left out"},
+		"all":        {17, 100, 50, 17, "5001 more of its ports and endpoints are left out"},
+		"ports only": {16, 1, 1, 17, "1 more of its ports and endpoints are left out"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newService("a/one")
+			o.Spec.Ports = nil
+			for i := range c.ports {
+				o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Port: int32(100_000 + i)})
+			}
+			parts := map[model.UpstreamKey]*slice{}
+			for i := range c.slices {
+				p := newSlice(fmt.Sprintf("a/s%03d", i), "one", slices.Repeat([]string{"bad"}, c.endpoints)...)
+				parts[model.UpstreamKey{Scope: p.Namespace, Name: p.Name}] = convertSlice(p)
+			}
+			tab := newTable(time.Now)
+			listed, listedParts := tab.add(""), tab.add("")
+			tab.replaceServices(listed, map[model.UpstreamKey]*service{{Scope: "a", Name: "one"}: convertService(o)})
+			tab.replaceSlices(listedParts, parts)
+			got := tab.take().put[0].Refused
+			if len(got) != c.said || got[len(got)-1].Message != c.last {
+				t.Errorf("%d refusals; the last one is %+v", len(got), got[len(got)-1])
+			}
+		})
+	}
+}
+
+// All texts that are kept count.
+func TestBytes(t *testing.T) {
+	long := strings.Repeat("x", 60)
+	o := newService("a/" + long)
+	o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: "bad", Port: 70000})
+	s := convertService(o)
+	key := model.UpstreamKey{Scope: "a", Name: long}
+	if want := int64(256 + 61 + 64 + len("http") + 64 + len(s.refused[0].Object) + len(s.refused[0].Message)); s.bytes(key) != want {
+		t.Errorf("the service has %d bytes, want %d", s.bytes(key), want)
+	}
+	e := newSlice("a/"+long, "one", "10.0.0.1", "bad")
+	e.Endpoints[0].Zone = &long
+	p := convertSlice(e)
+	if want := int64(256 + 2*61 + 3 + 64 + len("http") + 128 + 60 + 64 + len(p.refused[0].Object) + len(p.refused[0].Message)); p.bytes(key) != want {
+		t.Errorf("the slice has %d bytes, want %d", p.bytes(key), want)
+	}
+}
+
+// Names that Kubernetes cannot have are left out; the rest of the list is in effect.
+func TestImpossibleNames(t *testing.T) {
+	bothWays(t, func(t *testing.T, f *fakeAPI) {
+		for _, name := range []string{
+			"a/" + strings.Repeat("n", 254), strings.Repeat("n", 64) + "/x", "a/Upper", "a/b c", "a/..", "a.b/x", "a/", "/x", "a/" + strings.Repeat("n", 1<<16),
+		} {
+			f.put(newService(name), newSlice(name, "one", "10.0.0.2"))
+		}
+		f.put(newService("a/one"), newSlice("a/one-1", "one", "10.0.0.1"), newSlice("a/two-1", strings.Repeat("n", 1<<16), "10.0.0.1"))
+		s := f.follow(t, nil)
+		moment()
+		want(t, "listed", s.took(), "replace a/one")
+		want(t, "endpoints", s.endpoints("a/one"), "10.0.0.1")
+		f.put(newService("a/"+strings.Repeat("m", 254)), newService("a/two"))
+		moment()
+		want(t, "watched", s.took(), "put a/two")
+	})
 }
 
 // The time of the change is that of the slice that changed last.

@@ -68,6 +68,7 @@ type follower struct {
 	doubted bool  // it is not sure that the same cluster answers as before
 	since   time.Time
 	uid     string // of the cluster
+	warned  bool   // of a name, since the list before
 	refused error  // of the list that was tried as a stream: it need not be tried in pages
 	// unstreamed is an API whose watches do not say when all objects were there. It is listed in pages.
 	unstreamed bool
@@ -314,17 +315,37 @@ func (f *follower) trim(o any) *item {
 	case cache.DeletedFinalStateUnknown:
 		return f.trim(o.Obj)
 	case *corev1.Service:
+		if !f.accepts(o) {
+			break
+		}
 		i.Namespace, i.Name = o.Namespace, o.Name
 		if f.selected(o.Namespace) {
 			i.service = convertService(o)
 		}
 	case *discoveryv1.EndpointSlice:
+		if !f.accepts(o) {
+			break
+		}
 		i.Namespace, i.Name = o.Namespace, o.Name
 		if f.selected(o.Namespace) {
 			i.slice = convertSlice(o)
 		}
 	}
 	return &i
+}
+
+// accepts says whether an object has a name that Kubernetes can have. Others are left out, since nothing here can have
+// the name, and there is no bound for it.
+func (f *follower) accepts(o metav1.Object) bool {
+	if canBe(o.GetNamespace(), o.GetName()) {
+		return true
+	}
+	if !f.warned {
+		f.warned = true
+		f.source.config.Log.Warn("objects are left out whose names Kubernetes cannot have", "upstream", f.source.config.Name,
+			"of", f.kind.resource, "namespace", clip(o.GetNamespace()), "name", clip(o.GetName()))
+	}
+	return false
 }
 
 func (f *follower) selected(namespace string) bool {
@@ -360,6 +381,7 @@ func (f *follower) Resync() error { return nil }
 
 // Replace is for the reflector: the list is complete.
 func (f *follower) Replace(all []any, _ string) error {
+	f.warned = false
 	services, parts := map[model.UpstreamKey]*service{}, map[model.UpstreamKey]*slice{}
 	for _, o := range all {
 		i := f.trim(o)

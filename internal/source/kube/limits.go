@@ -13,6 +13,6 @@ const (
 	maxAnnotationValue = 4 << 10
 	maxAnnotationBytes = 16 << 10
 
-	// maxRefusals bounds what is said about one object.
-	maxRefusals = 100
+	// maxRefusals bounds what is said about one service with its slices. Of the others the number is said.
+	maxRefusals = 16
 )

@@ -272,7 +272,7 @@ func (s *stream) pass(e watch.Event, record *cloud.Record) (goOn, next bool) {
 		err = cloud.BadAnswer("watch %s: an event has no such object", s.f)
 	case s.initial && (record.Bytes() > s.f.source.config.AnswerBytes || s.events*objectBytes > growth*s.f.source.config.AnswerBytes):
 		err = s.f.tooLarge()
-	case e.Type == watch.Added && s.f.source.table.sizeOf(s.f.list) > growth*s.f.source.config.AnswerBytes:
+	case (e.Type == watch.Added || e.Type == watch.Modified) && s.f.source.table.sizeOf(s.f.list) > growth*s.f.source.config.AnswerBytes:
 		err = cloud.BadAnswer("watch %s: there are too many objects (spec.limits.answerMiB)", s.f)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -78,11 +79,11 @@ func (t *table) setService(l *list, key model.UpstreamKey, s *service) {
 		return
 	}
 	if old != nil {
-		l.size -= old.bytes()
+		l.size -= old.bytes(key)
 	}
 	if delete(t.services, key); s != nil {
 		t.services[key] = s
-		l.size += s.bytes()
+		l.size += s.bytes(key)
 	}
 	t.touch(key)
 }
@@ -100,7 +101,7 @@ func (t *table) setSlice(l *list, key model.UpstreamKey, s *slice) {
 		return
 	}
 	if old != nil {
-		l.size -= old.bytes()
+		l.size -= old.bytes(key)
 		owner := model.UpstreamKey{Scope: key.Scope, Name: old.service}
 		if delete(t.of[owner], key.Name); len(t.of[owner]) == 0 {
 			delete(t.of, owner)
@@ -110,7 +111,7 @@ func (t *table) setSlice(l *list, key model.UpstreamKey, s *slice) {
 	if delete(t.slices, key); s == nil {
 		return
 	}
-	l.size += s.bytes()
+	l.size += s.bytes(key)
 	t.slices[key] = s
 	owner := model.UpstreamKey{Scope: key.Scope, Name: s.service}
 	if t.of[owner] == nil {
@@ -240,22 +241,32 @@ func (t *table) build(key model.UpstreamKey, since time.Time) *model.UpstreamSer
 		Key: key, Object: serviceObject(key.Scope, key.Name),
 		Labels: s.labels, Annotations: s.annotations, Ports: s.ports, Refused: s.refused, Seen: since,
 	}
-	if s.excluded || len(t.of[key]) == 0 {
+	if s.excluded {
 		return out
 	}
+	more := s.more
 	parts := t.of[key]
-	out.Slices = make([]model.UpstreamSlice, 0, len(parts))
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		p := parts[name]
 		if len(p.refused) > 0 {
-			out.Refused = append(slices.Clip(out.Refused), p.refused...)
+			n := min(len(p.refused), maxRefusals-len(out.Refused))
+			out.Refused = append(slices.Clip(out.Refused), p.refused[:n]...)
+			more += p.more + len(p.refused) - n
 		}
 		if !p.excluded {
+			if out.Slices == nil {
+				out.Slices = make([]model.UpstreamSlice, 0, len(parts))
+			}
 			out.Slices = append(out.Slices, p.slice)
 		}
 		if p.changed.After(out.Changed) {
 			out.Changed = p.changed
 		}
+	}
+	if more > 0 {
+		out.Refused = append(slices.Clip(out.Refused), model.UpstreamRefusal{
+			Object: out.Object, Reason: model.RefusedAnswer, Message: fmt.Sprintf("%d more of its ports and endpoints are left out", more),
+		})
 	}
 	return out
 }
