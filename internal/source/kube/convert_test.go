@@ -100,6 +100,21 @@ func TestConvertService(t *testing.T) {
 				Object: "Service a/one", Reason: model.RefusedLoop, Message: `it was itself discovered, from "" (label gimbal.projectcontour.io/backend)`,
 			}}},
 		},
+		"labels and annotations of controllers": {
+			func(o *corev1.Service) {
+				o.Labels, o.Annotations = map[string]string{"app": "web", "mistio.io/x": "y"}, map[string]string{"note": "text"}
+				for _, key := range []string{
+					"argocd.argoproj.io/instance", "argocd.argoproj.io/tracking-id", "helm.sh/chart", "meta.helm.sh/release-name", "fluxcd.io/sync-checksum",
+					"kustomize.toolkit.fluxcd.io/name", "getambassador.io/config", "istio.io/rev", "networking.istio.io/exportTo", "linkerd.io/inject",
+					"external-dns.alpha.kubernetes.io/hostname", "external-dns.example.org/x", "cert-manager.io/issuer", "cloud.google.com/neg",
+					"beta.cloud.google.com/x", "service.beta.azure.com/x", "eks.amazonaws.com/role-arn", "service.k8s.aws/stack",
+				} {
+					o.Labels[key], o.Annotations[key] = "x", "x"
+				}
+				o.Annotations["Meta.Helm.SH/release-name"] = "x"
+			},
+			&service{ports: http, labels: map[string]string{"app": "web", "mistio.io/x": "y"}, annotations: map[string]string{"note": "text"}},
+		},
 		"labels and annotations": {
 			func(o *corev1.Service) {
 				o.Labels = map[string]string{

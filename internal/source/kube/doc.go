@@ -18,13 +18,16 @@
 // EndpointSlices without a Service. Namespaces whose name begins with "kube-" are left out unless an entry of include
 // begins so.
 //
-// Of labels and annotations those are given that have a meaning outside of their cluster: none of a domain of
-// Kubernetes, except the labels of app.kubernetes.io, none of Fairlead and none of Gimbal. See limits.go for how many.
+// Objects whose names Kubernetes cannot have are left out. At most maxRefusals are said of a service.
+//
+// Of labels and annotations those are given that have a meaning outside of their cluster, and that make no controller
+// act on the Service here: none of foreignDomains, except the labels of app.kubernetes.io. See limits.go for how many.
 // Nodes' names and the references to pods are not given: they mean nothing here.
 //
 // # What it refuses to do
 //
 // It decides nothing about losses: an empty list is given as it was read. It never takes a part of a list for a whole
-// one. It sends no request but GET, follows no redirect to another host, and reads no file and starts no program that
+// one. It decodes nothing that would take much more memory than Config.AnswerBytes, and no format or kind that it has
+// not asked for. It sends no request but GET, follows no redirect to another host, and reads no file and starts no program that
 // cloud.Allow does not allow.
 package kube
