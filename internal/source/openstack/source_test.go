@@ -107,6 +107,7 @@ func TestChangesArrive(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		c.want(t, "put team01 team01-0 port-80/TCP=10.9.9.9:80*3 10.0.0.2:8080")
 
+		cloud.ChangeTime = 3 * time.Second // longer than from one poll to the next
 		c.send(t, "DELETE", "loadbalancers/"+ids[1]+"?cascade=true", ``)
 		time.Sleep(5 * time.Second)
 		c.want(t, "remove "+ids[1]) // seen while it is PENDING_DELETE
