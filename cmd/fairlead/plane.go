@@ -97,7 +97,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Var(&f.refusedEndpoints, "refuse-endpoints", refuseEndpointsHelp)
 	flags.Var(&f.machineAddresses, "machine-addresses", "networks whose addresses machines of a role may report without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "time without a report after which a machine is lost")
-	flags.StringSliceVar(&f.upstreamAllow, "upstream-allow", nil, "accept credentials of Upstreams that reach beyond their Secret: exec (programs), files (paths), proxies, insecure (certificates that are not verified), plain-http")
+	flags.StringSliceVar(&f.upstreamAllow, "upstream-allow", nil, "accept credentials of Upstreams that reach beyond their Secret: exec (programs), files (paths), proxies, insecure (certificates that are not verified), plain-http, loopback (addresses of this machine and its link)")
 	flags.StringVar(&f.accessLog, "access-log", "", "access log file on each machine, with a JSON line per request, such as /dev/stdout; a ClientPolicy can override it")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
 }

@@ -144,7 +144,7 @@ func (s *cloudSite) begin(ctx context.Context) (err error) {
 	if _, err := s.StartBackends(ctx, s.backends, s.backends.Addrs4(), backendPort); err != nil {
 		return err
 	}
-	if s.plane, err = s.StartPlane(ctx, s.machine, rig.PlaneOptions{Args: []string{"--upstream-allow", "plain-http"}}); err != nil {
+	if s.plane, err = s.StartPlane(ctx, s.machine, rig.PlaneOptions{Args: []string{"--upstream-allow", "plain-http,loopback"}}); err != nil {
 		return err
 	}
 	if s.typed, err = typedClient(s.plane.Kubeconfig(), s.machine); err != nil {

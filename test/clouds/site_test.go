@@ -180,7 +180,7 @@ func image(t *testing.T) string {
 }
 
 func (s *site) startPlane(ctx context.Context) (err error) {
-	s.plane, err = s.StartPlane(ctx, s.Lab.Machine("plane"), rig.PlaneOptions{Args: []string{"--upstream-allow", "plain-http"}})
+	s.plane, err = s.StartPlane(ctx, s.Lab.Machine("plane"), rig.PlaneOptions{Args: []string{"--upstream-allow", "plain-http,loopback"}})
 	if err != nil {
 		return err
 	}

@@ -236,7 +236,7 @@ func (c *cluster) kubeconfig(change func(*clientcmdapi.Cluster, *clientcmdapi.Au
 func (c *cluster) follow(change func(*kube.Config)) *sink {
 	c.t.Helper()
 	s := &sink{have: map[string]*model.UpstreamService{}, news: make(chan struct{})}
-	config := kube.Config{Name: "up01", Kubeconfig: c.kubeconfig(nil), Sink: s, Log: slog.New(slog.DiscardHandler)}
+	config := kube.Config{Name: "up01", Kubeconfig: c.kubeconfig(nil), Sink: s, Log: slog.New(slog.DiscardHandler), Allow: cloud.Allow{Loopback: true}}
 	if change != nil {
 		change(&config)
 	}

@@ -19,6 +19,8 @@ type Allow struct {
 	Insecure bool
 	// PlainHTTP allows APIs, and the message brokers of notifications, without TLS.
 	PlainHTTP bool
+	// Loopback allows APIs and message brokers on the plane's own machine or link.
+	Loopback bool
 }
 
 // AllowFlag is the flag of the plane by whose values Allow is made.
@@ -34,6 +36,7 @@ var allowances = [...]struct {
 	{"proxies", func(a *Allow) *bool { return &a.Proxies }},
 	{"insecure", func(a *Allow) *bool { return &a.Insecure }},
 	{"plain-http", func(a *Allow) *bool { return &a.PlainHTTP }},
+	{"loopback", func(a *Allow) *bool { return &a.Loopback }},
 }
 
 // ParseAllow reads the values of AllowFlag.

@@ -12,12 +12,12 @@ func TestParseAllow(t *testing.T) {
 		{nil, Allow{}, "", ""},
 		{[]string{"plain-http", "files"}, Allow{Files: true, PlainHTTP: true}, "files,plain-http", ""},
 		{
-			[]string{"exec", "files", "proxies", "insecure", "plain-http", "exec"},
-			Allow{Exec: true, Files: true, Proxies: true, Insecure: true, PlainHTTP: true},
-			"exec,files,proxies,insecure,plain-http", "",
+			[]string{"exec", "files", "proxies", "insecure", "plain-http", "loopback", "exec"},
+			Allow{Exec: true, Files: true, Proxies: true, Insecure: true, PlainHTTP: true, Loopback: true},
+			"exec,files,proxies,insecure,plain-http,loopback", "",
 		},
-		{[]string{"files", "Insecure"}, Allow{}, "", `"Insecure" is none of exec, files, proxies, insecure, plain-http`},
-		{[]string{""}, Allow{}, "", `"" is none of exec, files, proxies, insecure, plain-http`},
+		{[]string{"files", "Insecure"}, Allow{}, "", `"Insecure" is none of exec, files, proxies, insecure, plain-http, loopback`},
+		{[]string{""}, Allow{}, "", `"" is none of exec, files, proxies, insecure, plain-http, loopback`},
 	} {
 		got, err := ParseAllow(c.values)
 		text := ""

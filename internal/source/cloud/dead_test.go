@@ -62,7 +62,7 @@ func TestDeadConnection(t *testing.T) {
 		}
 		go func() { _ = server.ServeTLS(l, "", "") }()
 		var frozen atomic.Bool
-		base := NewBase(&tls.Config{RootCAs: pool})
+		base := NewBase(&tls.Config{RootCAs: pool}, Allow{})
 		base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			ours, theirs := net.Pipe()
 			select {

@@ -5,7 +5,7 @@
 //
 // A source makes one Transport for an upstream and sends every request through it:
 //
-//	t := cloud.NewTransport(cloud.NewBase(tlsConfig), cloud.TransportConfig{
+//	t := cloud.NewTransport(cloud.NewBase(tlsConfig, allow), cloud.TransportConfig{
 //		RequestsPerSecond: int(spec.RequestsPerSecond),
 //		AnswerBytes:       int64(spec.Limits.AnswerMiB) << 20,
 //	})

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"strconv"
 	"sync"
@@ -98,14 +97,10 @@ func orDefault[T int | int64 | time.Duration](v *T, d T) {
 }
 
 // NewBase makes the base of a Transport. It uses no proxy, whatever the environment says. It notices dead connections
-// also while nothing is sent: by pings with HTTP/2, and by keepalive with HTTP/1.
-func NewBase(c *tls.Config) *http.Transport {
-	dialer := net.Dialer{
-		Timeout:         10 * time.Second,
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3},
-	}
+// also while nothing is sent: by pings with HTTP/2, and by keepalive with HTTP/1. See Dialer for what allow allows.
+func NewBase(c *tls.Config, allow Allow) *http.Transport {
 	return &http.Transport{
-		DialContext:            dialer.DialContext,
+		DialContext:            Dialer(10*time.Second, allow).DialContext,
 		TLSClientConfig:        c,
 		TLSHandshakeTimeout:    10 * time.Second,
 		ForceAttemptHTTP2:      true,

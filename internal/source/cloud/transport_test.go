@@ -24,7 +24,7 @@ func serve(t *testing.T, h http.HandlerFunc) *http.Transport {
 	l := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	s := &http.Server{Handler: h}
 	go func() { _ = s.Serve(l) }()
-	base := NewBase(nil)
+	base := NewBase(nil, Allow{})
 	base.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		select {
@@ -315,7 +315,7 @@ func TestConnections(t *testing.T) {
 		"no TLS is spoken": {strings.Replace(plain(t), "http:", "https:", 1), nil, v1alpha1.ReasonUnreachable},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tr := NewTransport(NewBase(c.tls), TransportConfig{})
+			tr := NewTransport(NewBase(c.tls, Allow{Loopback: true}), TransportConfig{})
 			t.Cleanup(tr.CloseIdleConnections)
 			_, _, _, err := ask(t.Context(), t, tr, c.url)
 			if c.reason == "" && err != nil || c.reason != "" && (err == nil || ReasonOf(err) != c.reason) {
@@ -340,7 +340,7 @@ func TestRefusedIdentity(t *testing.T) {
 	t.Cleanup(s.Close)
 	pool := x509.NewCertPool()
 	pool.AddCert(s.Certificate())
-	_, _, _, err := ask(t.Context(), t, NewTransport(NewBase(&tls.Config{RootCAs: pool}), TransportConfig{}), s.URL)
+	_, _, _, err := ask(t.Context(), t, NewTransport(NewBase(&tls.Config{RootCAs: pool}, Allow{Loopback: true}), TransportConfig{}), s.URL)
 	if ReasonOf(err) != v1alpha1.ReasonUnauthorized {
 		t.Errorf("%s: %v", ReasonOf(err), err)
 	}

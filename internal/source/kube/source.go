@@ -128,7 +128,7 @@ func (s *Source) client(adapt func(*http.Transport)) (newClient, string, error) 
 	if err != nil {
 		return bad(fmt.Errorf("the kubeconfig cannot be used: %w", err))
 	}
-	base := cloud.NewBase(tls)
+	base := cloud.NewBase(tls, s.config.Allow)
 	base.Proxy, base.DisableCompression = c.Proxy, c.DisableCompression
 	if adapt != nil {
 		adapt(base)

@@ -76,7 +76,7 @@ func run(t *testing.T, clouds string, change func(*Config)) *sink {
 		t.Fatal(err)
 	}
 	s := newSink()
-	cfg := Config{Name: "up01", Credentials: credentials, Sink: s, Log: testLog, Allow: cloud.Allow{PlainHTTP: true}}
+	cfg := Config{Name: "up01", Credentials: credentials, Sink: s, Log: testLog, Allow: cloud.Allow{PlainHTTP: true, Loopback: true}}
 	if change != nil {
 		change(&cfg)
 	}
@@ -199,7 +199,7 @@ func refusedBrokers(t *testing.T, c *lab.Cloud) {
 		{"no broker", "amqps://127.0.0.1:1/", authorities, "dial tcp 127.0.0.1:1: connect: connection refused"},
 	} {
 		t.Run(b.name, func(t *testing.T) {
-			broker, err := newBroker(b.url, "", &tls.Config{RootCAs: b.roots}, cloud.Allow{})
+			broker, err := newBroker(b.url, "", &tls.Config{RootCAs: b.roots}, cloud.Allow{Loopback: true})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,6 +42,7 @@ type broker struct {
 	url    model.Redacted
 	name   string // host and port
 	topic  string
+	dialer *net.Dialer
 	config amqp.Config
 }
 
@@ -61,7 +62,7 @@ func newBroker(address, topic string, secure *tls.Config, allow cloud.Allow) (*b
 		topic = defaultTopic
 	}
 	return &broker{
-		url: model.Redacted(address), name: u.Host, topic: topic,
+		url: model.Redacted(address), name: u.Host, topic: topic, dialer: cloud.Dialer(brokerTimeout, allow),
 		config: amqp.Config{
 			TLSClientConfig: secure.Clone(), Heartbeat: brokerHeartbeat, Properties: amqp.Table{"connection_name": "fairlead"},
 		},
@@ -115,8 +116,7 @@ func (b *broker) session(ctx context.Context, log *slog.Logger, event func()) (j
 	config.TLSClientConfig = config.TLSClientConfig.Clone() // the library writes into it
 	var since atomic.Int64                                  // bytes since the last message
 	config.Dial = func(network, address string) (net.Conn, error) {
-		dialer := net.Dialer{Timeout: brokerTimeout}
-		conn, err := dialer.DialContext(ctx, network, address)
+		conn, err := b.dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}

@@ -105,7 +105,7 @@ func TestMessageWithoutEnd(t *testing.T) {
 		defer c.Close()
 		sent <- endlessBroker(c)
 	}()
-	b, err := newBroker("amqp://u:p@"+l.Addr().String()+"/", "", &tls.Config{}, cloud.Allow{PlainHTTP: true})
+	b, err := newBroker("amqp://u:p@"+l.Addr().String()+"/", "", &tls.Config{}, cloud.Allow{PlainHTTP: true, Loopback: true})
 	if err != nil {
 		t.Fatal(err)
 	}

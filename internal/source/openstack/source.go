@@ -127,7 +127,7 @@ func newSource(cfg Config) (*Source, error) {
 	}
 	base := cfg.base
 	if base == nil {
-		base = cloud.NewBase(secure)
+		base = cloud.NewBase(secure, cfg.Allow)
 	}
 	transport := cloud.NewTransport(base, cloud.TransportConfig{
 		RequestsPerSecond: cfg.RequestsPerSecond, AnswerBytes: cfg.AnswerBytes, Counters: cfg.Counters,
