@@ -112,7 +112,7 @@ func TestSourceFollows(t *testing.T) {
 	defer server.Close()
 	out := &sink{changed: make(chan struct{}, 1)}
 	source, err := kube.New(kube.Config{
-		Name: "up01", Sink: out, Log: slog.New(slog.DiscardHandler), Allow: cloud.Allow{PlainHTTP: true},
+		Name: "up01", Sink: out, Log: slog.New(slog.DiscardHandler), Allow: cloud.Allow{PlainHTTP: true, Loopback: true},
 		Kubeconfig: fmt.Appendf(nil, "{current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}], clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: secret}}]}", server.URL+"/c1"),
 	})
 	if err != nil {
