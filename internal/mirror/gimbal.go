@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
@@ -89,15 +88,6 @@ func gimbalLabelValue(name string) string {
 func withoutEndpoints(n snapshot.Name) Write {
 	//nolint:staticcheck // Endpoints are deprecated; Gimbal has written nothing else
 	return Write{Wanted: &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}}, Absent: true}
-}
-
-// mirrorsGimbal says whether a stored EndpointSlice was made by Kubernetes of the Endpoints that Gimbal wrote for a
-// Service that an upstream has taken over. Nobody keeps them any more.
-func (m *Mirror) mirrorsGimbal(o snapshot.Object) bool {
-	n := snapshot.Name{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
-	by, ours := m.owners[n]
-	service := m.services[n]
-	return isMirrored(o) && ours && service != nil && gimbalBackend(service.Labels) == by.upstream
 }
 
 // isMirrored says whether Kubernetes has made an EndpointSlice of Endpoints.

@@ -2,7 +2,6 @@ package mirror
 
 import (
 	"cmp"
-	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -39,18 +37,6 @@ type Mirror struct {
 	dirty   map[snapshot.Key]bool
 	known   bool                   // every object and every Upstream of the API was given
 	used    map[snapshot.Name]bool // Services of deleted Upstreams, and whether something routes to them
-}
-
-// backend is what a label names.
-type backend struct {
-	name   string
-	gimbal bool
-}
-
-// owner is a service of an upstream.
-type owner struct {
-	upstream string
-	key      model.UpstreamKey
 }
 
 // Write brings an object of the API about.
@@ -113,54 +99,6 @@ func (m *Mirror) Stored(c snapshot.Change) {
 	}
 }
 
-// index notes a stored object among those of its upstream and its Service, or takes it out.
-func (m *Mirror) index(k snapshot.Key, in bool) {
-	o := m.storedObject(k)
-	if o == nil {
-		return
-	}
-	if by := backendOf(o); by != (backend{}) {
-		note(m.labelled, by, k, in)
-		if u := m.upstreams[by.name]; in && !by.gimbal && u != nil && u.early != nil {
-			m.noteEarly(u.early, k)
-		}
-	}
-	if isMirrored(o) {
-		note(m.mirrored, m.serviceOf(k), k, in)
-	}
-}
-
-func note[K, V comparable](index map[K]map[V]bool, at K, k V, in bool) {
-	if !in {
-		if delete(index[at], k); len(index[at]) == 0 {
-			delete(index, at)
-		}
-		return
-	}
-	if index[at] == nil {
-		index[at] = map[V]bool{}
-	}
-	index[at][k] = true
-}
-
-// markMirrored has the EndpointSlices looked at again that Kubernetes has made of the Endpoints of a Service.
-func (m *Mirror) markMirrored(n snapshot.Name) {
-	for k := range m.mirrored[n] {
-		m.dirty[k] = true
-	}
-}
-
-// backendOf is what the labels of an object name; zero: nothing.
-func backendOf(o snapshot.Object) backend {
-	if name := o.GetLabels()[v1alpha1.LabelUpstream]; name != "" {
-		return backend{name: name}
-	}
-	if name := gimbalBackend(o.GetLabels()); name != "" {
-		return backend{name, true}
-	}
-	return backend{}
-}
-
 // reconsiderName places those services again whose name came to be another's, or free.
 func (m *Mirror) reconsiderName(n snapshot.Name, before *corev1.Service) {
 	after := m.services[n]
@@ -189,14 +127,6 @@ func (m *Mirror) reconsider(namespace string, which func(*service) bool) {
 		if i == len(of)-1 || of[i+1].upstream != o.upstream {
 			m.retryLimited(u)
 		}
-	}
-}
-
-// locate notes in which namespace a service is to be; empty: in none.
-func (m *Mirror) locate(u *upstream, e *service, namespace string) {
-	note(m.inNamespace, e.namespace, owner{u.name, e.key}, false)
-	if e.namespace = namespace; namespace != "" {
-		note(m.inNamespace, namespace, owner{u.name, e.key}, true)
 	}
 }
 
@@ -246,15 +176,6 @@ func (m *Mirror) change(u *upstream, o *v1alpha1.Upstream, now time.Time) {
 	m.Advance(now)
 }
 
-// markOf has all stored objects of an upstream looked at again.
-func (m *Mirror) markOf(name string) {
-	for _, gimbal := range []bool{false, true} {
-		for k := range m.labelled[backend{name, gimbal}] {
-			m.dirty[k] = true
-		}
-	}
-}
-
 // Known says that every object and every Upstream of the API was given once. Before, nothing is deleted.
 func (m *Mirror) Known() {
 	if m.known {
@@ -298,34 +219,6 @@ func (m *Mirror) release(u *upstream) {
 	}
 }
 
-// Orphans are the Services whose Upstream does not exist. Of some there may be EndpointSlices only.
-func (m *Mirror) Orphans() []snapshot.Name {
-	if !m.known {
-		return nil
-	}
-	names := map[snapshot.Name]bool{}
-	for k := range m.orphaned() {
-		names[m.serviceOf(k)] = true
-	}
-	return slices.SortedFunc(maps.Keys(names), compareNames)
-}
-
-// orphaned are the stored objects whose Upstream does not exist.
-func (m *Mirror) orphaned() iter.Seq[snapshot.Key] {
-	return func(yield func(snapshot.Key) bool) {
-		for by, keys := range m.labelled {
-			if by.gimbal || m.upstreams[by.name] != nil {
-				continue
-			}
-			for k := range keys {
-				if !yield(k) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // Use says of Orphans whether something routes to them. Those that nothing routes to are deleted; those that it does not name stay.
 func (m *Mirror) Use(used map[snapshot.Name]bool) {
 	if !m.known {
@@ -347,20 +240,6 @@ func (m *Mirror) Use(used map[snapshot.Name]bool) {
 		}
 	}
 	m.used = judged
-}
-
-// serviceOf is the name of the Service that a stored object belongs to.
-func (m *Mirror) serviceOf(k snapshot.Key) snapshot.Name {
-	if k.Kind == snapshot.KindEndpointSlice {
-		return snapshot.Name{Namespace: k.Name.Namespace, Name: m.slices[k.Name].Labels[discoveryv1.LabelServiceName]}
-	}
-	return k.Name
-}
-
-// isUnused says whether nothing routes to a Service whose Upstream does not exist.
-func (m *Mirror) isUnused(n snapshot.Name) bool {
-	used, judged := m.used[n]
-	return judged && !used
 }
 
 // Take returns what came into effect since the last call, and what to write. The writes of one call replace those of
@@ -431,20 +310,6 @@ func (m *Mirror) effect(k snapshot.Key) (stored, object snapshot.Object, hidden 
 	return stored, stored, false
 }
 
-func (m *Mirror) storedObject(k snapshot.Key) snapshot.Object {
-	switch k.Kind {
-	case snapshot.KindService:
-		if o := m.services[k.Name]; o != nil {
-			return o
-		}
-	case snapshot.KindEndpointSlice:
-		if o := m.slices[k.Name]; o != nil {
-			return o
-		}
-	}
-	return nil
-}
-
 // hides says whether a stored object that is not wanted is not in effect.
 func (m *Mirror) hides(k snapshot.Key, stored snapshot.Object) bool {
 	if !m.known {
@@ -459,22 +324,6 @@ func (m *Mirror) hides(k snapshot.Key, stored snapshot.Object) bool {
 		return u.synced || u.early != nil && u.early.said[m.serviceOf(k)] || u.contact.expired && stored.GetLabels()[discoveryv1.LabelManagedBy] == v1alpha1.SliceManager
 	}
 	return m.isUnused(m.serviceOf(k))
-}
-
-// ownerOf is the Upstream that an object is of; empty: it is not ours. What Gimbal has made is the Upstream's that takes it over.
-func (m *Mirror) ownerOf(o snapshot.Object) string {
-	labels := o.GetLabels()
-	if isMirrored(o) {
-		return ""
-	}
-	if name := labels[v1alpha1.LabelUpstream]; name != "" {
-		return name
-	}
-	name := gimbalBackend(labels)
-	if u := m.upstreams[name]; u != nil && u.object.Spec.Naming == v1alpha1.NamingGimbal {
-		return name
-	}
-	return ""
 }
 
 // alike says whether two forms of an object mean the same to a translation.

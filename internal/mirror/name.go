@@ -2,8 +2,7 @@ package mirror
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,10 +13,7 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-const (
-	maxName    = validation.DNS1035LabelMaxLength // of a Service
-	hashLength = 10                               // hexadecimal digits that end names: 40 bits
-)
+const maxName = validation.DNS1035LabelMaxLength // of a Service
 
 // Namespace is the namespace here of a namespace or project of an upstream. Scope is its name or ID, and scopeName the name of a
 // project, which may be empty.
@@ -74,12 +70,6 @@ func (u *upstream) hashedName(k model.UpstreamKey) string {
 	return strings.TrimRight(name[:min(len(name), maxName-len(end))], "-.") + end
 }
 
-// digest is a hash of strings, of which none is a part of another one's.
-func digest(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:])[:hashLength]
-}
-
 // choose finds the name of a service in a namespace: the one that it has, else the plain one, else the hashed one. It says why
 // there is none.
 func (m *Mirror) choose(u *upstream, e *service) (snapshot.Name, *model.UpstreamRefusal) {
@@ -127,29 +117,19 @@ func (m *Mirror) isOthers(u *upstream, name string) bool {
 	return false
 }
 
-// isForeign says whether a Service of the name is stored that is not ours.
-func (m *Mirror) isForeign(n snapshot.Name) bool {
-	o := m.services[n]
-	return o != nil && m.ownerOf(o) == ""
+// selects says whether the spec still selects a service.
+func (u *upstream) selects(e *service) bool {
+	return Selects(&u.object.Spec, e.key.Scope, e.from.ScopeName)
 }
 
-// free says whether a name is no other service's in effect, and no other Service's.
-func (m *Mirror) free(n snapshot.Name, me owner) bool {
-	o, taken := m.owners[n]
-	return !m.isForeign(n) && (!taken || o == me)
-}
-
-// storedOf is the service that a stored Service of the name is of, without a key if the Service does not tell it; zero:
-// none, or one that goes.
-func (m *Mirror) storedOf(n snapshot.Name) owner {
-	o := m.services[n]
-	if o == nil {
-		return owner{}
+// selectsAlike says whether two specs select the same services.
+func selectsAlike(a, b *v1alpha1.UpstreamSpec) bool {
+	projects := func(s *v1alpha1.UpstreamSpec) []string {
+		if s.OpenStack == nil {
+			return nil
+		}
+		return s.OpenStack.Projects
 	}
-	by := m.ownerOf(o)
-	if by == "" || m.upstreams[by] == nil && m.isUnused(n) {
-		return owner{}
-	}
-	k, _ := keyOf(o)
-	return owner{by, k}
+	return slices.Equal(a.Namespaces.Include, b.Namespaces.Include) && slices.Equal(a.Namespaces.Exclude, b.Namespaces.Exclude) &&
+		slices.Equal(projects(a), projects(b)) && reflect.DeepEqual(a.Services, b.Services)
 }

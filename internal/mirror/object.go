@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -313,32 +312,4 @@ func contains(live, wanted map[string]string, ours []string) bool {
 		}
 	}
 	return true
-}
-
-func keyOfObject(o snapshot.Object) snapshot.Key {
-	kind := snapshot.KindService
-	if _, is := o.(*discoveryv1.EndpointSlice); is {
-		kind = snapshot.KindEndpointSlice
-	}
-	return snapshot.Key{Kind: kind, Name: snapshot.Name{Namespace: o.GetNamespace(), Name: o.GetName()}}
-}
-
-// named is an object of which only the name is said.
-func named(k snapshot.Key) snapshot.Object {
-	meta := metav1.ObjectMeta{Namespace: k.Name.Namespace, Name: k.Name.Name}
-	if k.Kind == snapshot.KindEndpointSlice {
-		return &discoveryv1.EndpointSlice{ObjectMeta: meta}
-	}
-	return &corev1.Service{ObjectMeta: meta}
-}
-
-func compareNames(a, b snapshot.Name) int {
-	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-}
-
-func number(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
 }

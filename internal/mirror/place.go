@@ -1,7 +1,6 @@
 package mirror
 
 import (
-	"net/netip"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -115,19 +114,6 @@ func (m *Mirror) mayBe(u *upstream, e *service) (snapshot.Name, *model.UpstreamR
 	return m.choose(u, e)
 }
 
-// The defaults of spec.limits, where the API has not set them.
-const (
-	defaultServices  = 10000
-	defaultEndpoints = 100000
-)
-
-func limitOf(limit int32, standard int) int {
-	if limit == 0 {
-		return standard
-	}
-	return int(limit)
-}
-
 // retryLimited places again what was beyond the limits, while there is room.
 func (m *Mirror) retryLimited(u *upstream) {
 	retry := func(which map[model.UpstreamKey]bool, isRoom func() bool) {
@@ -145,54 +131,29 @@ func (m *Mirror) retryLimited(u *upstream) {
 	retry(u.limited, func() bool { return u.nServices < limitOf(u.object.Spec.Limits.Services, defaultServices) })
 }
 
-// accepted are the endpoints of a slice that may be here. It notes those that may not.
-func (u *upstream) accepted(e *service, s *model.UpstreamSlice) []model.UpstreamEndpoint {
-	room := limitOf(u.object.Spec.Limits.Endpoints, defaultEndpoints) - u.endpoints - e.endpoints
-	var in []model.UpstreamEndpoint
-	outside, beyond := 0, 0
-	var first netip.Addr
-	for _, p := range s.Endpoints {
-		switch a := p.Address.Unmap(); {
-		case !isUsable(a) || !u.allows(a):
-			if outside++; outside == 1 {
-				first = a
-			}
-		case len(in) >= room:
-			beyond++
-		default:
-			p.Address = a
-			in = append(in, p)
+// apply brings a form of a service into effect.
+func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
+	delete(u.pace.next, k)
+	delete(u.holds, k)
+	u.stale = true
+	e := u.services[k]
+	switch {
+	case next == nil && e == nil:
+	case next != nil && e != nil && e.placed && e.full == nil && e.from.Same(next):
+		e.from, e.held = next, nil
+	case next == nil:
+		m.unplace(u, e)
+		m.locate(u, e, "")
+		delete(u.services, k)
+		delete(u.limited, k)
+		delete(u.short, k)
+		delete(u.guessed, e.guessed)
+	default:
+		if e == nil {
+			e = &service{key: k}
+			u.services[k] = e
 		}
+		e.held, e.full = nil, nil
+		m.place(u, e, next)
 	}
-	if outside > 0 {
-		e.refused = append(e.refused, model.UpstreamRefusal{
-			Object: e.from.Object, Reason: model.RefusedAddress,
-			Message: number(outside, "endpoint is", "endpoints are") + " outside of spec.addresses, or of no machine, the first of them " + first.String(),
-		})
-	}
-	if beyond > 0 {
-		u.short[e.key] = true
-		e.refused = append(e.refused, model.UpstreamRefusal{
-			Object: e.from.Object, Reason: model.RefusedLimit,
-			Message: number(beyond, "endpoint is", "endpoints are") + " beyond spec.limits.endpoints",
-		})
-	}
-	e.endpoints += len(in)
-	return in
-}
-
-// isUsable says whether an address can be one of an EndpointSlice (Kubernetes, ValidateEndpointIP).
-func isUsable(a netip.Addr) bool {
-	return a.IsValid() && a.Zone() == "" && !a.IsUnspecified() && !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsMulticast() &&
-		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
-}
-
-func (u *upstream) allows(a netip.Addr) bool {
-	if len(u.object.Spec.Addresses) == 0 {
-		return true
-	}
-	return slices.ContainsFunc(u.object.Spec.Addresses, func(s string) bool {
-		p, err := netip.ParsePrefix(s)
-		return err == nil && p.Contains(a)
-	})
 }

@@ -16,12 +16,6 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// keyOf reads the key of the service that a stored object is of; false: the object does not say.
-func keyOf(o snapshot.Object) (model.UpstreamKey, bool) {
-	scope, name, said := strings.Cut(o.GetAnnotations()[v1alpha1.AnnotationUpstreamService], "/")
-	return model.UpstreamKey{Scope: scope, Name: name}, said
-}
-
 // restore makes services of the stored objects of an upstream, so that its first list is compared with them. It does so
 // without a list (nil) if the upstream does not answer.
 func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.UpstreamService) {

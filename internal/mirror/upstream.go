@@ -1,9 +1,6 @@
 package mirror
 
 import (
-	"maps"
-	"reflect"
-	"slices"
 	"time"
 
 	"fairlead.dev/api/v1alpha1"
@@ -215,18 +212,6 @@ func (m *Mirror) begin(u *upstream) bool {
 	return true
 }
 
-// noteEarly notes a stored object of an upstream.
-func (m *Mirror) noteEarly(e *early, k snapshot.Key) {
-	n := m.serviceOf(k)
-	if e.stored[n] == nil {
-		e.stored[n] = map[snapshot.Key]bool{}
-	}
-	e.stored[n][k] = true
-	if of, said := keyOf(m.storedObject(k)); said && k.Kind == snapshot.KindService {
-		e.names[of] = n
-	}
-}
-
 // said notes that an upstream has said what there is of a service. Other objects that are stored of it are not in effect any more.
 func (m *Mirror) said(u *upstream, k model.UpstreamKey) {
 	if u.early == nil {
@@ -290,33 +275,6 @@ func (m *Mirror) update(u *upstream, k model.UpstreamKey, next *model.UpstreamSe
 	u.stale = true
 }
 
-// apply brings a form of a service into effect.
-func (m *Mirror) apply(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
-	delete(u.pace.next, k)
-	delete(u.holds, k)
-	u.stale = true
-	e := u.services[k]
-	switch {
-	case next == nil && e == nil:
-	case next != nil && e != nil && e.placed && e.full == nil && e.from.Same(next):
-		e.from, e.held = next, nil
-	case next == nil:
-		m.unplace(u, e)
-		m.locate(u, e, "")
-		delete(u.services, k)
-		delete(u.limited, k)
-		delete(u.short, k)
-		delete(u.guessed, e.guessed)
-	default:
-		if e == nil {
-			e = &service{key: k}
-			u.services[k] = e
-		}
-		e.held, e.full = nil, nil
-		m.place(u, e, next)
-	}
-}
-
 // claim gives a service that the upstream lists the objects of its name whose key was guessed.
 func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamService) {
 	if len(u.guessed) == 0 {
@@ -334,25 +292,4 @@ func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 	}
 	delete(u.guessed, n)
 	m.apply(u, guess, nil)
-}
-
-// selects says whether the spec still selects a service.
-func (u *upstream) selects(e *service) bool {
-	return Selects(&u.object.Spec, e.key.Scope, e.from.ScopeName)
-}
-
-// selectsAlike says whether two specs select the same services.
-func selectsAlike(a, b *v1alpha1.UpstreamSpec) bool {
-	projects := func(s *v1alpha1.UpstreamSpec) []string {
-		if s.OpenStack == nil {
-			return nil
-		}
-		return s.OpenStack.Projects
-	}
-	return slices.Equal(a.Namespaces.Include, b.Namespaces.Include) && slices.Equal(a.Namespaces.Exclude, b.Namespaces.Exclude) &&
-		slices.Equal(projects(a), projects(b)) && reflect.DeepEqual(a.Services, b.Services)
-}
-
-func sortedKeys[T any](m map[model.UpstreamKey]T) []model.UpstreamKey {
-	return slices.SortedFunc(maps.Keys(m), model.UpstreamKey.Compare)
 }
