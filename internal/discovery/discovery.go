@@ -244,7 +244,7 @@ func (s *state) store(b snapshot.Batch) {
 				s.ownUID = string(o.UID)
 			}
 		}
-		if mirror.Mirrored(c.Key.Kind) {
+		if mirror.Follows(c.Key.Kind) {
 			s.mirror.Stored(c)
 		}
 		if c.Key.Kind != snapshot.KindService && c.Key.Kind != snapshot.KindEndpointSlice {

@@ -7,8 +7,8 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// accepted are the endpoints of a slice that may be here. It notes those that may not.
-func (u *upstream) accepted(e *service, s *model.UpstreamSlice) []model.UpstreamEndpoint {
+// admitEndpoints counts the endpoints of a slice that may be here, and notes those that may not.
+func (u *upstream) admitEndpoints(e *service, s *model.UpstreamSlice) []model.UpstreamEndpoint {
 	room := limitOf(u.object.Spec.Limits.Endpoints, defaultEndpoints) - u.endpoints - e.endpoints
 	var in []model.UpstreamEndpoint
 	outside, beyond := 0, 0

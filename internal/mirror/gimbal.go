@@ -90,7 +90,7 @@ func withoutEndpoints(n snapshot.Name) Write {
 	return Write{Wanted: &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Namespace: n.Namespace, Name: n.Name}}, Absent: true}
 }
 
-// isMirrored says whether Kubernetes has made an EndpointSlice of Endpoints.
-func isMirrored(o snapshot.Object) bool {
+// isCopy says whether Kubernetes has made an EndpointSlice of Endpoints.
+func isCopy(o snapshot.Object) bool {
 	return o.GetLabels()[discoveryv1.LabelManagedBy] == mirroringManager
 }

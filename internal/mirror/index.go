@@ -36,8 +36,8 @@ func (m *Mirror) index(k snapshot.Key, in bool) {
 			m.noteEarly(u.early, k)
 		}
 	}
-	if isMirrored(o) {
-		note(m.mirrored, m.serviceOf(k), k, in)
+	if isCopy(o) {
+		note(m.copies, m.serviceOf(k), k, in)
 	}
 }
 
@@ -65,9 +65,9 @@ func backendOf(o snapshot.Object) backend {
 	return backend{}
 }
 
-// markMirrored has the EndpointSlices looked at again that Kubernetes has made of the Endpoints of a Service.
-func (m *Mirror) markMirrored(n snapshot.Name) {
-	for k := range m.mirrored[n] {
+// markCopies has the EndpointSlices looked at again that Kubernetes has made of the Endpoints of a Service.
+func (m *Mirror) markCopies(n snapshot.Name) {
+	for k := range m.copies[n] {
 		m.dirty[k] = true
 	}
 }
@@ -114,7 +114,7 @@ func (m *Mirror) serviceOf(k snapshot.Key) snapshot.Name {
 // ownerOf is the Upstream that an object is of; empty: it is not ours. What Gimbal has made is the Upstream's that takes it over.
 func (m *Mirror) ownerOf(o snapshot.Object) string {
 	labels := o.GetLabels()
-	if isMirrored(o) {
+	if isCopy(o) {
 		return ""
 	}
 	if name := labels[v1alpha1.LabelUpstream]; name != "" {
@@ -206,5 +206,5 @@ func (m *Mirror) mirrorsGimbal(o snapshot.Object) bool {
 	n := snapshot.Name{Namespace: o.GetNamespace(), Name: o.GetLabels()[discoveryv1.LabelServiceName]}
 	by, ours := m.owners[n]
 	service := m.services[n]
-	return isMirrored(o) && ours && service != nil && gimbalBackend(service.Labels) == by.upstream
+	return isCopy(o) && ours && service != nil && gimbalBackend(service.Labels) == by.upstream
 }

@@ -114,7 +114,8 @@ func (u *upstream) losesMuch(e *service, next *model.UpstreamService) bool {
 	return u.beyond(max(0, last.Endpoints()-next.Endpoints()), last.Endpoints())
 }
 
-// last is what was in effect of a service before its endpoints expired.
+// last is the form in effect, or the one from before the endpoints expired. Losses are measured by it, unless a later form waits
+// for its turn. See latest.
 func (e *service) last() *model.UpstreamService {
 	if e.full != nil {
 		return e.full
@@ -205,7 +206,7 @@ func (m *Mirror) advance(u *upstream, now time.Time) (next time.Time) {
 			m.expire(u, u.services[k])
 		}
 	}
-	for _, k := range u.pace.due(now) {
+	for _, k := range u.pace.takeDue(now) {
 		m.apply(u, k, u.pace.next[k])
 	}
 	if len(u.pace.next) > 0 {

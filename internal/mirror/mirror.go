@@ -25,8 +25,8 @@ type Mirror struct {
 
 	// labelled are the stored objects with the label of an upstream, or of a backend of Gimbal.
 	labelled map[backend]map[snapshot.Key]bool
-	// mirrored are the EndpointSlices that Kubernetes has made of the Endpoints of a Service.
-	mirrored map[snapshot.Name]map[snapshot.Key]bool
+	// copies are the EndpointSlices that Kubernetes has made of the Endpoints of a Service.
+	copies map[snapshot.Name]map[snapshot.Key]bool
 
 	inNamespace map[string]map[owner]bool // services by the namespace here
 
@@ -39,7 +39,7 @@ type Mirror struct {
 	used    map[snapshot.Name]bool // Services of deleted Upstreams, and whether something routes to them
 }
 
-// Write brings an object of the API about.
+// Write is one create, update or delete of an object of the API.
 type Write struct {
 	// Wanted is the object to create, or to merge into that of its name. Nobody changes it.
 	Wanted snapshot.Object
@@ -52,17 +52,17 @@ func New() *Mirror {
 		upstreams: map[string]*upstream{}, services: map[snapshot.Name]*corev1.Service{}, slices: map[snapshot.Name]*discoveryv1.EndpointSlice{},
 		namespaces: map[string]bool{}, owners: map[snapshot.Name]owner{}, wanted: map[snapshot.Key]snapshot.Object{},
 		shown: map[snapshot.Key]snapshot.Object{}, offered: map[snapshot.Key]Write{}, dirty: map[snapshot.Key]bool{},
-		inNamespace: map[string]map[owner]bool{}, labelled: map[backend]map[snapshot.Key]bool{}, mirrored: map[snapshot.Name]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
+		inNamespace: map[string]map[owner]bool{}, labelled: map[backend]map[snapshot.Key]bool{}, copies: map[snapshot.Name]map[snapshot.Key]bool{}, used: map[snapshot.Name]bool{},
 	}
 }
 
-// Mirrored says whether a Mirror has to be told of changes of a kind by Stored. Only those of Services and EndpointSlices
+// Follows says whether a Mirror follows a kind: Stored has to tell it of changes. Only those of Services and EndpointSlices
 // come back from Take.
-func Mirrored(k snapshot.Kind) bool {
+func Follows(k snapshot.Kind) bool {
 	return k == snapshot.KindService || k == snapshot.KindEndpointSlice || k == snapshot.KindNamespace
 }
 
-// Stored notes a change in the API, of a kind that is Mirrored.
+// Stored notes a change in the API, of a kind that a Mirror Follows.
 func (m *Mirror) Stored(c snapshot.Change) {
 	n := c.Key.Name
 	m.index(c.Key, false)
@@ -76,7 +76,7 @@ func (m *Mirror) Stored(c snapshot.Change) {
 			delete(m.services, n)
 		}
 		m.dirty[c.Key] = true
-		m.markMirrored(n)
+		m.markCopies(n)
 		m.reconsiderName(n, before)
 	case snapshot.KindEndpointSlice:
 		if o, is := c.Object.(*discoveryv1.EndpointSlice); is {

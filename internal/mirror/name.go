@@ -15,9 +15,9 @@ import (
 
 const maxName = validation.DNS1035LabelMaxLength // of a Service
 
-// Namespace is the namespace here of a namespace or project of an upstream. Scope is its name or ID, and scopeName the name of a
+// namespaceOf is the namespace here of a namespace or project of an upstream. Scope is its name or ID, and scopeName the name of a
 // project, which may be empty.
-func Namespace(spec *v1alpha1.UpstreamSpec, scope, scopeName string) string {
+func namespaceOf(spec *v1alpha1.UpstreamSpec, scope, scopeName string) string {
 	name := cmp.Or(scopeName, scope)
 	for _, m := range spec.Namespaces.Map {
 		if m.From == scope || m.From == name {

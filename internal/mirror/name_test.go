@@ -28,7 +28,7 @@ func TestNamespace(t *testing.T) {
 		{"5C1E", "Team-A", []func(*v1alpha1.Upstream){openStack, mapped("team-a", "here")}, "team-a"},
 		{"team", "", []func(*v1alpha1.Upstream){mapped("other", "x"), mapped("team", "first"), mapped("team", "second")}, "first"},
 	} {
-		if have := Namespace(&anUpstream("up", c.options...).Spec, c.scope, c.scopeName); have != c.want {
+		if have := namespaceOf(&anUpstream("up", c.options...).Spec, c.scope, c.scopeName); have != c.want {
 			t.Errorf("%s (%s) is namespace %q, expected %q", c.scope, c.scopeName, have, c.want)
 		}
 	}

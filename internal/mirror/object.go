@@ -26,9 +26,9 @@ const (
 	maxEndpoints = 500
 )
 
-// objects makes the Service and the EndpointSlices of a service.
-func (m *Mirror) objects(u *upstream, e *service) []snapshot.Object {
-	ports := e.validPorts()
+// build makes the Service and the EndpointSlices of a service.
+func (m *Mirror) build(u *upstream, e *service) []snapshot.Object {
+	ports := e.admitPorts()
 	service := u.service(e, ports)
 	all := []snapshot.Object{service}
 	for i := range e.from.Slices {
@@ -41,7 +41,7 @@ func (m *Mirror) objects(u *upstream, e *service) []snapshot.Object {
 				continue
 			}
 		}
-		in := u.accepted(e, &s)
+		in := u.admitEndpoints(e, &s)
 		for _, v4 := range []bool{true, false} {
 			family := slices.DeleteFunc(slices.Clone(in), func(p model.UpstreamEndpoint) bool { return p.Address.Is4() != v4 })
 			for n := 0; len(family) > 0; n++ {
@@ -54,8 +54,8 @@ func (m *Mirror) objects(u *upstream, e *service) []snapshot.Object {
 	return all
 }
 
-// validPorts are the ports of a service that an API accepts. It notes those that it would not.
-func (e *service) validPorts() []model.UpstreamPort {
+// admitPorts finds the ports of a service that an API accepts, and notes those that it would not.
+func (e *service) admitPorts() []model.UpstreamPort {
 	var valid []model.UpstreamPort
 	for _, p := range e.from.Ports {
 		fault := ""

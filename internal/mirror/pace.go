@@ -33,9 +33,8 @@ func (p *pace) set(now time.Time) {
 }
 
 // defers says whether a form of a service (nil: none) has to wait for its turn, since it takes something away.
-func (p *pace) defers(e *service, next *model.UpstreamService, now time.Time) bool {
-	p.set(now)
-	return now.Before(p.until) && len(e.objects) > 0 && (next == nil || len(leaving(e.from, readyIn(next))) > 0)
+func (p *pace) defers(e *service, next *model.UpstreamService) bool {
+	return p.now.Before(p.until) && len(e.objects) > 0 && (next == nil || len(leaving(e.from, readyIn(next))) > 0)
 }
 
 // add has a form of a service wait for its turn.
@@ -49,8 +48,8 @@ func (p *pace) add(k model.UpstreamKey, next *model.UpstreamService) {
 	p.next[k] = next
 }
 
-// due are the changes whose turn has come: an equal part in each step until the return ends.
-func (p *pace) due(now time.Time) []model.UpstreamKey {
+// takeDue takes the changes whose turn has come: an equal part in each step until the return ends.
+func (p *pace) takeDue(now time.Time) []model.UpstreamKey {
 	if p.set(now); len(p.next) == 0 {
 		return nil
 	}

@@ -18,8 +18,8 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 	delete(u.limited, e.key)
 	delete(u.short, e.key)
 	e.placed = true
-	m.locate(u, e, Namespace(&u.object.Spec, from.Key.Scope, from.ScopeName))
-	name, refusal := m.mayBe(u, e)
+	m.locate(u, e, namespaceOf(&u.object.Spec, from.Key.Scope, from.ScopeName))
+	name, refusal := m.admit(u, e)
 	if refusal != nil {
 		refusal.Object = from.Object
 		e.refusal = refusal
@@ -28,11 +28,11 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 		m.freeName(u, e)
 		if e.name = name; name.Name != "" {
 			m.owners[name] = owner{u.name, e.key}
-			m.markMirrored(name)
+			m.markCopies(name)
 		}
 	}
 	if refusal == nil {
-		for _, o := range m.objects(u, e) {
+		for _, o := range m.build(u, e) {
 			k := keyOfObject(o)
 			e.objects = append(e.objects, k)
 			if at := m.wanted[k]; at != nil && has(at, o) && has(o, at) {
@@ -65,7 +65,7 @@ func (m *Mirror) unplace(u *upstream, e *service) {
 func (m *Mirror) freeName(u *upstream, e *service) {
 	if m.owners[e.name] == (owner{u.name, e.key}) {
 		delete(m.owners, e.name)
-		m.markMirrored(e.name)
+		m.markCopies(e.name)
 	}
 	e.name = snapshot.Name{}
 }
@@ -86,8 +86,8 @@ func (u *upstream) uncount(e *service) {
 	}
 }
 
-// mayBe finds the name of a service, or says why it cannot be here.
-func (m *Mirror) mayBe(u *upstream, e *service) (snapshot.Name, *model.UpstreamRefusal) {
+// admit finds the name of a service, or says why it cannot be here. One beyond the limit is noted for retryLimited.
+func (m *Mirror) admit(u *upstream, e *service) (snapshot.Name, *model.UpstreamRefusal) {
 	refuse := func(reason model.RefusalReason, message string) (snapshot.Name, *model.UpstreamRefusal) {
 		return snapshot.Name{}, &model.UpstreamRefusal{Reason: reason, Message: message}
 	}

@@ -329,7 +329,7 @@ func (s *sim) calm() {
 		}
 	}
 	for k, o := range s.api {
-		if !Mirrored(k.Kind) || k.Kind == snapshot.KindNamespace || o.GetLabels()[discoveryv1.LabelManagedBy] == mirroringManager {
+		if !Follows(k.Kind) || k.Kind == snapshot.KindNamespace || o.GetLabels()[discoveryv1.LabelManagedBy] == mirroringManager {
 			continue
 		}
 		if s.effect[k] == nil || !alike(s.effect[k], o) {

@@ -89,7 +89,7 @@ func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, all []*d
 		u.guessed[e.guessed] = e.key
 	}
 	m.owners[e.name] = owner{u.name, e.key}
-	m.markMirrored(e.name)
+	m.markCopies(e.name)
 	// Its objects are those that are stored, until the list says otherwise.
 	for _, o := range append([]snapshot.Object{o}, objectsOf(all)...) {
 		key := keyOfObject(o)
@@ -104,7 +104,7 @@ func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, all []*d
 
 // names are the names that a service may have: the plain one, and the hashed one.
 func (u *upstream) names(k model.UpstreamKey, s *model.UpstreamService) []snapshot.Name {
-	ns := Namespace(&u.object.Spec, k.Scope, s.ScopeName)
+	ns := namespaceOf(&u.object.Spec, k.Scope, s.ScopeName)
 	return []snapshot.Name{{Namespace: ns, Name: u.plainName(k)}, {Namespace: ns, Name: u.hashedName(k)}}
 }
 
@@ -119,7 +119,7 @@ func (m *Mirror) storedServices(u *upstream, listed map[model.UpstreamKey]*model
 		}
 	}
 	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
-		for n, all := range m.mirrored {
+		for n, all := range m.copies {
 			if o := m.services[n]; o == nil || gimbalBackend(o.Labels) != u.name || found[n] != nil {
 				continue // or it is taken over already
 			}

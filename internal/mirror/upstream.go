@@ -37,7 +37,14 @@ type upstream struct {
 	stale      bool
 }
 
-// service is a service of an upstream, with what is in effect of it.
+// service is a service of an upstream, with what is in effect of it. It may be known in several forms:
+//
+//   - from: in effect. Normally it is the last form that the upstream gave.
+//   - held.next: the last form that it gave, while a loss is held; nil: it does not list the service.
+//   - pace.next of the upstream: the last form that it gave, while that waits for its turn.
+//   - full: the form from before the endpoints expired; from is then the same without endpoints.
+//
+// latest chooses among them the one that the upstream gave last; last is for measuring losses.
 type service struct {
 	key       model.UpstreamKey
 	from      *model.UpstreamService // in effect
@@ -53,7 +60,7 @@ type service struct {
 	guessed snapshot.Name
 
 	held *held
-	// full is the service with the endpoints that expired.
+	// full is the form with the endpoints that expired; nil: they have not.
 	full *model.UpstreamService
 }
 
@@ -77,7 +84,7 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 	if u == nil {
 		return
 	}
-	listed := u.index(list)
+	listed := u.takeList(list)
 	first := !u.synced
 	if first {
 		m.restore(u, listed)
@@ -117,8 +124,8 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 	m.retryLimited(u)
 }
 
-// index finds services by key. Of two with one key the first counts.
-func (u *upstream) index(list []*model.UpstreamService) map[model.UpstreamKey]*model.UpstreamService {
+// takeList counts the services of a list, and finds them by key. Of two with one key the first counts.
+func (u *upstream) takeList(list []*model.UpstreamService) map[model.UpstreamKey]*model.UpstreamService {
 	listed := make(map[model.UpstreamKey]*model.UpstreamService, len(list))
 	u.seen, u.twice, u.extra = Counts{}, nil, 0
 	for _, s := range list {
@@ -169,7 +176,7 @@ func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService)
 			continue
 		}
 		m.update(u, s.Key, s, now)
-		m.said(u, s.Key)
+		m.noteSaid(u, s.Key)
 	}
 	m.retryLimited(u)
 }
@@ -183,7 +190,7 @@ func (m *Mirror) Remove(name string, now time.Time, keys ...model.UpstreamKey) {
 	for _, k := range keys {
 		u.note(u.latest(k), nil)
 		m.update(u, k, nil, now)
-		m.said(u, k)
+		m.noteSaid(u, k)
 	}
 	m.retryLimited(u)
 }
@@ -212,8 +219,8 @@ func (m *Mirror) begin(u *upstream) bool {
 	return true
 }
 
-// said notes that an upstream has said what there is of a service. Other objects that are stored of it are not in effect any more.
-func (m *Mirror) said(u *upstream, k model.UpstreamKey) {
+// noteSaid notes that an upstream has said what there is of a service. Other objects that are stored of it are not in effect any more.
+func (m *Mirror) noteSaid(u *upstream, k model.UpstreamKey) {
 	if u.early == nil {
 		return
 	}
@@ -232,7 +239,7 @@ func (m *Mirror) said(u *upstream, k model.UpstreamKey) {
 	}
 }
 
-// latest is the last form of a service that the upstream gave; nil: there is none.
+// latest is the last form of a service that the upstream gave, in effect or not; nil: it has none. See last.
 func (u *upstream) latest(k model.UpstreamKey) *model.UpstreamService {
 	e := u.services[k]
 	if next, is := u.pace.next[k]; is {
@@ -264,7 +271,11 @@ func (u *upstream) note(before, after *model.UpstreamService) {
 // update brings a form of a service into effect (nil: none), now or when its turn comes.
 func (m *Mirror) update(u *upstream, k model.UpstreamKey, next *model.UpstreamService, now time.Time) {
 	e := u.services[k]
-	if e == nil || !u.pace.defers(e, next, now) {
+	if e == nil {
+		m.apply(u, k, next)
+		return
+	}
+	if u.pace.set(now); !u.pace.defers(e, next) {
 		m.apply(u, k, next)
 		return
 	}
@@ -285,7 +296,7 @@ func (m *Mirror) claim(u *upstream, k model.UpstreamKey, next *model.UpstreamSer
 		e.guessed, e.placed = snapshot.Name{}, false
 		return
 	}
-	n := snapshot.Name{Namespace: Namespace(&u.object.Spec, k.Scope, next.ScopeName), Name: u.plainName(k)}
+	n := snapshot.Name{Namespace: namespaceOf(&u.object.Spec, k.Scope, next.ScopeName), Name: u.plainName(k)}
 	guess, is := u.guessed[n]
 	if !is {
 		return

@@ -100,7 +100,7 @@ func (w *world) deliverOne(k snapshot.Key) {
 	if w.watch[k] = w.watch[k][1:]; len(w.watch[k]) == 0 {
 		delete(w.watch, k)
 	}
-	if Mirrored(k.Kind) {
+	if Follows(k.Kind) {
 		w.m.Stored(snapshot.Change{Key: k, Object: o})
 	}
 }
@@ -177,7 +177,7 @@ func (w *world) restart(upstreams ...*v1alpha1.Upstream) {
 	clear(w.pending)
 	clear(w.watch)
 	for k, o := range w.api {
-		if Mirrored(k.Kind) {
+		if Follows(k.Kind) {
 			w.m.Stored(snapshot.Change{Key: k, Object: o})
 		}
 	}
