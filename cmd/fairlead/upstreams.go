@@ -118,7 +118,7 @@ func watchUpstreams(ctx context.Context, w, warnings io.Writer, terminal bool, s
 		case err != nil:
 			fails = err.Error()
 			fmt.Fprintln(warnings, "warning:", advised(err))
-		case terminal || first || fails != "" || !reflect.DeepEqual(unhurried(last), unhurried(rows)):
+		case terminal || first || fails != "" || !reflect.DeepEqual(withoutCounters(last), withoutCounters(rows)):
 			if terminal && show.output == "text" {
 				fmt.Fprint(&out, "\x1b[H\x1b[2J")
 			} else if !first && show.output == "text" {
@@ -142,8 +142,8 @@ func watchUpstreams(ctx context.Context, w, warnings io.Writer, terminal bool, s
 	}
 }
 
-// unhurried are upstreams without what changes in each answer.
-func unhurried(rows []v1.Upstream) []v1.Upstream {
+// withoutCounters are upstreams without what changes in each answer.
+func withoutCounters(rows []v1.Upstream) []v1.Upstream {
 	var out []v1.Upstream
 	for _, u := range rows {
 		u.Lag, u.LastContact, u.LastSweep, u.Requests, u.WritesQueued = 0, time.Time{}, time.Time{}, v1.UpstreamRequests{}, 0

@@ -173,7 +173,7 @@ func (k *known) Collect(to chan<- prometheus.Metric) {
 				}
 				counter(k.seconds, float64(c.Nanoseconds.Load())/1e9, u.name)
 				counter(k.bytes, float64(c.Bytes.Load()), u.name)
-				counter(k.throttled, float64(c.Held.Load()), u.name)
+				counter(k.throttled, float64(c.Throttled.Load()), u.name)
 			}
 		}
 	}

@@ -21,25 +21,25 @@ type Passage struct {
 const (
 	// passages is how many of them are kept.
 	passages = 4096
-	// flights is how many batches are followed at once.
-	flights = 1024
+	// maxUnfinished is how many batches are followed at once.
+	maxUnfinished = 1024
 )
 
 // timeline keeps the last changes of services. The goroutine of Run and the plane's loop use it.
 type timeline struct {
 	meter *metrics
 
-	mu     sync.Mutex
-	ring   []Passage // the passage with number n is at n % passages
-	next   uint64    // number of the next passage
-	waits  []uint64  // passages that were seen and not decided
-	batch  []uint64  // those that were decided since the last batch
-	number uint64    // of the last batch with passages
-	flying []flight  // batches whose passages are not in force, oldest first
+	mu         sync.Mutex
+	ring       []Passage         // the passage with number n is at n % passages
+	next       uint64            // number of the next passage
+	waits      []uint64          // passages that were seen and not decided
+	batch      []uint64          // those that were decided since the last batch
+	number     uint64            // of the last batch with passages
+	unfinished []unfinishedBatch // batches whose passages are not in force, oldest first
 }
 
-// flight is a batch on its way.
-type flight struct {
+// unfinishedBatch is a batch that is not in force everywhere.
+type unfinishedBatch struct {
 	number   uint64
 	passages []uint64
 }
@@ -125,19 +125,19 @@ func (t *timeline) handOut(number uint64) {
 	if number == 0 || number != t.number+1 {
 		return
 	}
-	if len(t.flying) == flights {
-		t.flying = append(t.flying[:0], t.flying[flights/2:]...)
+	if len(t.unfinished) == maxUnfinished {
+		t.unfinished = append(t.unfinished[:0], t.unfinished[maxUnfinished/2:]...)
 	}
 	t.number = number
-	t.flying = append(t.flying, flight{number, t.batch})
+	t.unfinished = append(t.unfinished, unfinishedBatch{number, t.batch})
 	t.batch = nil
 }
 
-// land notes something about all passages of a batch; last says that nothing follows.
-func (t *timeline) land(number uint64, last bool, note func(*Passage)) {
+// noteBatch notes something about all passages of a batch; last says that nothing follows.
+func (t *timeline) noteBatch(number uint64, last bool, note func(*Passage)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for i, f := range t.flying {
+	for i, f := range t.unfinished {
 		if f.number != number {
 			continue
 		}
@@ -147,7 +147,7 @@ func (t *timeline) land(number uint64, last bool, note func(*Passage)) {
 			}
 		}
 		if last {
-			t.flying = append(t.flying[:i], t.flying[i+1:]...)
+			t.unfinished = append(t.unfinished[:i], t.unfinished[i+1:]...)
 		}
 		return
 	}
@@ -156,7 +156,7 @@ func (t *timeline) land(number uint64, last bool, note func(*Passage)) {
 // Published says that machines were sent the batch with a number (snapshot.Batch), at a revision; 0: nothing followed from
 // the batch. It returns at once.
 func (d *Discovery) Published(number, revision uint64, at time.Time) {
-	d.timeline.land(number, revision == 0, func(p *Passage) {
+	d.timeline.noteBatch(number, revision == 0, func(p *Passage) {
 		if p.Published, p.Revision = at, revision; revision > 0 {
 			d.meter.published.Observe(at.Sub(p.Seen).Seconds())
 		}
@@ -165,7 +165,7 @@ func (d *Discovery) Published(number, revision uint64, at time.Time) {
 
 // InForce says that every connected machine that it concerns carries out the batch with a number. It returns at once.
 func (d *Discovery) InForce(number uint64, at time.Time) {
-	d.timeline.land(number, true, func(p *Passage) {
+	d.timeline.noteBatch(number, true, func(p *Passage) {
 		p.InForce = at
 		d.meter.inForce.Observe(at.Sub(p.Seen).Seconds())
 	})

@@ -90,8 +90,8 @@ func TestPassagesAreBounded(t *testing.T) {
 	if n := len(d.timeline.ring); n != passages {
 		t.Errorf("%d passages are kept, want %d", n, passages)
 	}
-	if n := len(d.timeline.flying); n > flights {
-		t.Errorf("%d batches are followed, want %d at most", n, flights)
+	if n := len(d.timeline.unfinished); n > maxUnfinished {
+		t.Errorf("%d batches are followed, want %d at most", n, maxUnfinished)
 	}
 	d.Published(1, 1, second(1)) // its passages made room
 	d.Published(d.timeline.number, 9, second(3*passages))

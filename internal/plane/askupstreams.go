@@ -32,7 +32,7 @@ func (p *Plane) Upstreams(ctx context.Context, name string) ([]model.UpstreamSta
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerWait)
 	defer cancel()
-	views, err := p.clouds.Views(ctx, maxRefusals)
+	views, err := p.discovery.Views(ctx, maxRefusals)
 	if err != nil {
 		return nil, fmt.Errorf("ask about upstreams: %w", err)
 	}
@@ -44,7 +44,7 @@ func (p *Plane) Upstreams(ctx context.Context, name string) ([]model.UpstreamSta
 			rows = append(rows, upstreamStatus(v, now))
 		} else if v.Name == name {
 			row := upstreamStatus(v, now)
-			row.Changes = passagesOf(p.clouds.Passages(name, maxPassages))
+			row.Changes = passagesOf(p.discovery.Passages(name, maxPassages))
 			return []model.UpstreamStatus{row}, nil
 		}
 	}
@@ -79,7 +79,7 @@ func upstreamStatus(v discovery.View, now time.Time) model.UpstreamStatus {
 	}
 	if c := v.Counters; c != nil {
 		s.Requests = model.UpstreamRequests{
-			AnswerTime: time.Duration(c.Nanoseconds.Load()), Bytes: c.Bytes.Load(), Throttled: c.Held.Load(), Answers: map[string]uint64{},
+			AnswerTime: time.Duration(c.Nanoseconds.Load()), Bytes: c.Bytes.Load(), Throttled: c.Throttled.Load(), Answers: map[string]uint64{},
 		}
 		for class := range c.Requests {
 			if n := c.Requests[class].Load(); n > 0 {

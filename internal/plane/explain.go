@@ -47,7 +47,7 @@ func (p *Plane) dateDiscovered(ctx context.Context, groups []explain.Group) {
 	if len(names) == 0 {
 		return
 	}
-	found, err := p.clouds.Services(ctx, names)
+	found, err := p.discovery.Services(ctx, names)
 	if err != nil {
 		return // the plane ends, or who asks has gone
 	}

@@ -58,7 +58,7 @@ func (l *loop) refresh(name string) {
 	l.recount = true
 	now := l.progressOf(name)
 	l.timeApplied(name, now)
-	l.land(name)
+	l.finishBatches(name)
 	maps.Copy(l.due, l.tracker.SetMachine(name, now))
 	l.followMachine(name)
 	l.followChecker(name)

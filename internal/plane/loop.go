@@ -69,7 +69,7 @@ type loop struct {
 	health        *health.Checks
 	checkersStale bool // other machines may be able to check
 	certificates  certificates
-	flights       flights
+	unfinished    unfinishedBatches
 
 	// Of judge.
 	statuses  map[model.Object]*translate.Status
@@ -193,7 +193,7 @@ func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 	default:
 		l.update(keys)
 	}
-	l.launch(b.Number, before)
+	l.followBatch(b.Number, before)
 	l.review(keys)
 	l.followTerm(ctx)
 }
@@ -243,7 +243,7 @@ func (l *loop) beat() {
 	}
 	l.frontends.expire(p.config.Now())
 	if names := p.upstreams.orphans(); len(names) > 0 {
-		p.clouds.Use(l.translator.Used(names))
+		p.discovery.Use(l.translator.Used(names))
 	}
 	if len(l.blinded) > 0 && !l.blind() {
 		maps.Copy(l.due, l.blinded)

@@ -2,54 +2,54 @@ package plane
 
 import "fairlead.dev/internal/delta"
 
-// maxFlights bounds the batches that are followed at once.
-const maxFlights = 256
+// maxUnfinished bounds the batches that are followed at once.
+const maxUnfinished = 256
 
-// flights are batches of discovered changes that were published and that some machine does not carry out yet, oldest first.
-type flights []flight
+// unfinishedBatches are batches of discovered changes that were published and that some machine does not carry out yet, oldest first.
+type unfinishedBatches []unfinishedBatch
 
-type flight struct {
+type unfinishedBatch struct {
 	number   uint64 // of the batch
 	rev      delta.Revision
 	machines map[string]bool // that do not carry it out yet
 }
 
-// launch follows a batch that was received. before is the revision before it.
-func (l *loop) launch(number uint64, before delta.Revision) {
+// followBatch follows a batch that was received. before is the revision before it.
+func (l *loop) followBatch(number uint64, before delta.Revision) {
 	if number == 0 {
 		return
 	}
 	now := l.plane.config.Now()
 	concerned := l.plane.views.Concerned()
 	if l.rev == before || len(concerned) == 0 {
-		l.plane.clouds.Published(number, 0, now)
+		l.plane.discovery.Published(number, 0, now)
 		return
 	}
-	l.plane.clouds.Published(number, l.rev.Number, now)
-	f := flight{number: number, rev: l.rev, machines: map[string]bool{}}
+	l.plane.discovery.Published(number, l.rev.Number, now)
+	f := unfinishedBatch{number: number, rev: l.rev, machines: map[string]bool{}}
 	for _, name := range concerned {
 		if !l.carriesOut(name, l.rev) {
 			f.machines[name] = true
 		}
 	}
 	if len(f.machines) == 0 {
-		l.plane.clouds.InForce(number, now)
+		l.plane.discovery.InForce(number, now)
 		return
 	}
-	if len(l.flights) == maxFlights {
-		l.flights = append(flights{}, l.flights[maxFlights/2:]...)
+	if len(l.unfinished) == maxUnfinished {
+		l.unfinished = append(unfinishedBatches{}, l.unfinished[maxUnfinished/2:]...)
 	}
-	l.flights = append(l.flights, f)
+	l.unfinished = append(l.unfinished, f)
 }
 
-// land notes what a machine carries out by its last report.
-func (l *loop) land(name string) {
+// finishBatches notes which batches a machine carries out by its last report.
+func (l *loop) finishBatches(name string) {
 	if l.plane.serving.Load() == 0 {
-		l.flights = nil // another plane hears the machines
+		l.unfinished = nil // another plane hears the machines
 		return
 	}
-	kept := l.flights[:0]
-	for _, f := range l.flights {
+	kept := l.unfinished[:0]
+	for _, f := range l.unfinished {
 		if f.machines[name] && l.carriesOut(name, f.rev) {
 			delete(f.machines, name)
 		}
@@ -57,9 +57,9 @@ func (l *loop) land(name string) {
 			kept = append(kept, f)
 			continue
 		}
-		l.plane.clouds.InForce(f.number, l.plane.config.Now())
+		l.plane.discovery.InForce(f.number, l.plane.config.Now())
 	}
-	l.flights = kept
+	l.unfinished = kept
 }
 
 // carriesOut says that a machine's proxy and its kernel carry out a revision. A machine that is not connected is not waited for.

@@ -43,8 +43,8 @@ const (
 	retryStart = time.Second
 	// derivedRate bounds how many derived objects of a kind are written a second.
 	derivedRate = 20
-	// mirrorRate is that of discovered objects: an upstream that is new brings thousands.
-	mirrorRate = 200
+	// discoveredRate is that of discovered objects: an upstream that is new brings thousands.
+	discoveredRate = 200
 	// stopLimit bounds giving the Lease back at the end.
 	stopLimit = 3 * time.Second
 )
@@ -165,23 +165,23 @@ type Plane struct {
 	revisions common[[]model.Revision]
 
 	// The API, and leadership.
-	client  client.Client
-	source  *apisource.Source
-	clouds  *discovery.Discovery // between the source and the loop
-	pods    *pods                // nil: none joins
-	before  predecessor
-	lease   *lease
-	serving atomic.Uint64 // the epoch in which agents are served; 0: they are not
-	ended   atomic.Bool   // the loop has
+	client    client.Client
+	source    *apisource.Source
+	discovery *discovery.Discovery // between the source and the loop
+	pods      *pods                // nil: none joins
+	before    predecessor
+	lease     *lease
+	serving   atomic.Uint64 // the epoch in which agents are served; 0: they are not
+	ended     atomic.Bool   // the loop has
 
 	// What the loop writes to.
-	views   *southbound.Views
-	writer  *status.Writer
-	derived *derive.Writer
-	mirror  *derive.Writer // of discovered objects
-	metrics *metrics
-	staples staples
-	keeper  *keeper
+	views      *southbound.Views
+	writer     *status.Writer
+	derived    *derive.Writer
+	discovered *derive.Writer // of discovered objects
+	metrics    *metrics
+	staples    staples
+	keeper     *keeper
 
 	// What machines connect to. Run sets them as soon as the API has given the agents' authorities,
 	// before anything that uses them begins.
@@ -225,16 +225,16 @@ func New(c Config) (*Plane, error) {
 		Client: p.client, Rate: c.StatusRate, Log: c.Log, Now: c.statusNow, After: c.statusAfter, Random: c.Random, Meter: writes,
 	})
 	p.derived = derive.NewWriter(p.client, derivedRate, &corev1.ServiceAccount{}, &corev1.ConfigMap{})
-	p.mirror = derive.NewWriter(p.client, mirrorRate, &corev1.Service{}, &discoveryv1.EndpointSlice{}, gimbalEndpoints)
-	p.clouds = discovery.New(discovery.Config{
-		API: p.source, Writer: p.mirror, Log: c.Log, Now: c.Now, Allow: c.UpstreamAllow, Changed: p.upstreams.note, Orphaned: p.upstreams.orphan,
+	p.discovered = derive.NewWriter(p.client, discoveredRate, &corev1.Service{}, &discoveryv1.EndpointSlice{}, gimbalEndpoints)
+	p.discovery = discovery.New(discovery.Config{
+		API: p.source, Writer: p.discovered, Log: c.Log, Now: c.Now, Allow: c.UpstreamAllow, Changed: p.upstreams.note, Orphaned: p.upstreams.orphan,
 		Open: c.upstreamSource,
 	})
 	if p.metrics, err = newMetrics(c.Registerer, writes, p.writer, p.source); err != nil {
 		return nil, err
 	}
 	if c.Registerer != nil {
-		if err := p.clouds.Register(c.Registerer, p.mirror); err != nil {
+		if err := p.discovery.Register(c.Registerer, p.discovered); err != nil {
 			return nil, err
 		}
 	}
@@ -312,8 +312,8 @@ func (p *Plane) Run(ctx context.Context) error {
 	defer told.Stop()
 	all.Go(func() error { p.writer.Run(work, told.Tell); return nil })
 	all.Go(func() error { p.derived.Run(work); return nil })
-	all.Go(func() error { p.mirror.Run(work); return nil })
-	all.Go(func() error { p.clouds.Run(work); return nil })
+	all.Go(func() error { p.discovered.Run(work); return nil })
+	all.Go(func() error { p.discovery.Run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })
 	all.Go(func() error { p.keeper.write(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })

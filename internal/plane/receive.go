@@ -13,7 +13,7 @@ func (l *loop) batches(ctx context.Context) <-chan snapshot.Batch {
 	batches := make(chan snapshot.Batch)
 	go func() {
 		for {
-			b, err := l.plane.clouds.Next(ctx)
+			b, err := l.plane.discovery.Next(ctx)
 			if err != nil {
 				return // ctx is done
 			}

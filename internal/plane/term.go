@@ -27,14 +27,14 @@ func (l *loop) followTerm(ctx context.Context) {
 		l.frontends.restart(l.rev)
 		l.restartNewcomers(l.rev)
 		l.refreshAll()
-		p.clouds.Lead(ctx, true)
+		p.discovery.Lead(ctx, true)
 	case !t.Held && serving != 0:
 		p.serving.Store(0)
 		p.keeper.lead(0)
 		p.metrics.leading.Set(0)
 		l.forbidWrites()
 		p.server.StepDown()
-		p.clouds.Lead(ctx, false)
+		p.discovery.Lead(ctx, false)
 		l.refreshAll()
 	}
 	switch may := t.Renewing && p.serving.Load() != 0; {
@@ -43,8 +43,8 @@ func (l *loop) followTerm(ctx context.Context) {
 		term, l.endTerm = context.WithCancel(ctx)
 		p.writer.Enable(term)
 		p.derived.Enable(term)
-		p.mirror.Enable(term)
-		p.clouds.Rewrite(ctx)
+		p.discovered.Enable(term)
+		p.discovery.Rewrite(ctx)
 		p.offerAuthority()
 		l.offerAll()
 	case !may:
@@ -58,7 +58,7 @@ func (l *loop) forbidWrites() {
 		l.endTerm = nil
 		l.plane.writer.Disable()
 		l.plane.derived.Disable()
-		l.plane.mirror.Disable()
+		l.plane.discovered.Disable()
 	}
 }
 

@@ -13,6 +13,6 @@ type Counters struct {
 	Nanoseconds atomic.Uint64
 	// Bytes of the answers, after decompression.
 	Bytes atomic.Uint64
-	// Held counts requests that waited because the API had asked for fewer (Retry-After).
-	Held atomic.Uint64
+	// Throttled counts requests that waited because the API had asked for fewer (Retry-After).
+	Throttled atomic.Uint64
 }

@@ -217,7 +217,7 @@ func (t *Transport) waitHold(ctx context.Context) error {
 			return nil
 		}
 		if first {
-			t.counters.Held.Add(1)
+			t.counters.Throttled.Add(1)
 		}
 		timer := time.NewTimer(d)
 		select {

@@ -41,8 +41,8 @@ type slice struct {
 	changed  time.Time // when the cluster says that its cause happened
 }
 
-// mirrored are the labels of Services that were discovered, here or by another Fairlead or Gimbal.
-var mirrored = []string{v1alpha1.LabelUpstream, "gimbal.heptio.com/backend", "gimbal.projectcontour.io/backend"}
+// discoveredLabels are the labels of Services that were discovered, here or by another Fairlead or Gimbal.
+var discoveredLabels = []string{v1alpha1.LabelUpstream, "gimbal.heptio.com/backend", "gimbal.projectcontour.io/backend"}
 
 // convertService is nil for a Service that is not given at all.
 func convertService(o *corev1.Service) *service {
@@ -50,7 +50,7 @@ func convertService(o *corev1.Service) *service {
 		return nil
 	}
 	object := serviceObject(o.Namespace, o.Name)
-	for _, label := range mirrored {
+	for _, label := range discoveredLabels {
 		if from, ok := o.Labels[label]; ok {
 			return &service{excluded: true, refused: []model.UpstreamRefusal{{
 				Object: object, Reason: model.RefusedLoop,
