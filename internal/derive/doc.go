@@ -4,7 +4,9 @@
 //
 // It changes only the fields that an object's Merge sets, and it refuses to
 // change an object of another owner. A created object has the owner reference
-// of its origin, so the cluster deletes both together.
+// of its Owner, if it has one, so the cluster deletes both together. Discovered
+// objects have no Owner: Ours says which live objects may be changed, and they
+// are Watched, so that a Writer does not have to remember all of them.
 //
 // It reads an object and then creates or updates it, by its resource version. Server-side
 // apply would need one request instead of two, but it needs the right to patch, which no installation

@@ -36,8 +36,8 @@ type Object struct {
 	Recheck time.Duration
 	// Pause is the shortest time between two writes of a Writer to the object. Forms between them are not written.
 	Pause time.Duration
-	// Watched objects are not remembered when they were brought about: whoever offers one watches the API, and offers it again
-	// when the API has another form of it.
+	// A Writer keeps no memory of Watched objects after it wrote them; the caller watches the API and offers them again when it
+	// has another form.
 	Watched bool
 	// Tell hears why a Writer cannot bring about the object: each reason once in a row. nil: nobody does.
 	Tell func(Trouble, error)

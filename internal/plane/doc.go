@@ -11,12 +11,14 @@
 //
 //	plane, succession              the process: its parts, and the planes before this one
 //	loop, term, receive, own,      the steps of the loop; term is leadership, own the addresses of
-//	freeze, translate, publish,    this plane
-//	judge, offer, upstreams, peers
+//	freeze, translate, publish,    this plane; passage follows discovered changes until they are
+//	judge, passage, offer,         in force
+//	upstreams, peers
 //	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,
-//	certificates, askflows, ask
+//	certificates, askflows,
+//	askupstreams, ask
 //	frontend, checkers, handover,  what load balancers are sent: frontends and backends, checkers,
 //	newcomers, leaving, network,   the order in which machines come to a VIP and leave it, VIPs and
 //	frontendstatus, fleet,         peers; the type of a machine, and its addresses; the published

@@ -1,6 +1,6 @@
 // Package bench measures what Fairlead promises: how soon a plane is ready and how
 // much memory it takes, what a change costs its subscribers, what a translation
-// costs.
+// costs, and how soon a change in an upstream is followed (discovery*.go).
 //
 // It refuses to judge its figures and to print them: it returns them, and
 // lab/report writes them down with the machine that they were measured on.

@@ -1,5 +1,5 @@
-// Package kubesim simulates the APIs of Kubernetes clusters, as those see them who follow Services and EndpointSlices: hundreds of
-// clusters in one process, with what is asked of them counted.
+// Package kubesim simulates the APIs of hundreds of Kubernetes clusters in one process, for clients that follow Services and
+// EndpointSlices. It counts the requests.
 //
 // It refuses everything else: other kinds, other encodings than protobuf, selectors and writes by HTTP. Objects are put
 // by methods. Invariant: as of a kube-apiserver, a list and a watch from its resource version have every change exactly once.

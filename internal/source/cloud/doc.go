@@ -13,4 +13,7 @@
 //
 // Errors of client.Do and of reading an answer contain an *Error (errors.As), so ReasonOf has their class. An answer
 // with an error status is no error of the transport: Classify(nil, status) has its class.
+//
+// Files in reading order: sink.go (what a source gives), transport.go (requests within limits), answer.go (answers within
+// limits), record.go (what one request met), counter.go, error.go (classes of errors), allow.go (what credentials may contain).
 package cloud
