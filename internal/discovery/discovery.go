@@ -2,10 +2,7 @@ package discovery
 
 import (
 	"context"
-	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -306,23 +303,6 @@ func (s *state) hear(events []event) {
 	}
 }
 
-// errStopped is the error of questions to a Discovery that does not run.
-var errStopped = errors.New("discovery does not run")
-
-// ask runs f in the goroutine of Run, and waits for it.
-func (d *Discovery) ask(ctx context.Context, f func(*state)) error {
-	answered := make(chan struct{})
-	select {
-	case d.calls <- func(s *state) { f(s); close(answered) }:
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-d.done:
-		return errStopped
-	}
-	<-answered
-	return nil
-}
-
 // Use says to which of the orphaned Services something routes.
 func (d *Discovery) Use(used map[snapshot.Name]bool) {
 	select {
@@ -364,5 +344,3 @@ func (p *pending) batch(synced bool) snapshot.Batch {
 func (p *pending) clear() {
 	p.changes, p.at, p.told = nil, map[snapshot.Key]int{}, true
 }
-
-func sortedNames[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }

@@ -30,4 +30,9 @@
 // one. It decodes nothing that would take much more memory than Config.AnswerBytes, and no format or kind that it has
 // not asked for. It sends no request but GET, follows no redirect to another host, and reads no file and starts no program that
 // cloud.Allow does not allow.
+//
+// Files in reading order: source.go (configuration and parts), stream.go (watches), follower.go (lists of one kind),
+// kubeconfig.go, weigh.go (answers are weighed before they are decoded), identity.go (which cluster answers, and whether it does), table.go (what is known, joined to services),
+// selection.go (namespaces), convert.go (objects become services), limits.go, error.go (classes of errors). Each calls only
+// functions of later ones.
 package kube

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -337,11 +336,4 @@ func (s *stream) broken(err error) bool {
 func status(err *apierrors.StatusError) runtime.Object {
 	s := err.Status()
 	return &s
-}
-
-// older says whether a resource version is before another one.
-func older(a, b string) bool {
-	x, errX := strconv.ParseUint(a, 10, 64)
-	y, errY := strconv.ParseUint(b, 10, 64)
-	return errors.Join(errX, errY) == nil && x < y
 }

@@ -20,9 +20,6 @@ const (
 	recent = 5 * time.Second
 	// failuresShown is how often a load balancer cannot be read before that is shown.
 	failuresShown = 3
-
-	firstRetry = time.Second
-	lastRetry  = time.Minute
 )
 
 // lists are the parts of one load balancer, as the lists of a sweep had them.

@@ -2,14 +2,12 @@ package openstack
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -20,12 +18,7 @@ import (
 const (
 	// pageSize is asked for; an API may give less.
 	pageSize = 1000
-	// messageBytes bounds the part of an API's error message that is passed on.
-	messageBytes = 300
 )
-
-// errNotFound is wrapped by the error of an answer with status 404.
-var errNotFound = errors.New("not found")
 
 // client sends the requests.
 type client struct {
@@ -119,40 +112,6 @@ func (c *client) send(ctx context.Context, s *session, address string, query url
 	return false, cloud.BadAnswer("GET %s: the answer is not the JSON that was expected: %w", req.URL.Path, err)
 }
 
-// answerError is the error of an answer with a status that means one.
-func answerError(status int, header http.Header, body []byte, now time.Time) *cloud.Error {
-	text := strconv.Itoa(status) + " " + http.StatusText(status)
-	if message := messageOf(body); message != "" {
-		text += ": " + message
-	}
-	err := errors.New(text)
-	if status == http.StatusNotFound {
-		err = fmt.Errorf("%w: %s", errNotFound, text)
-	}
-	e := cloud.Classify(err, status)
-	e.RetryAfter = cloud.RetryAfter(header, now)
-	return e
-}
-
-// messageOf is the message in an error's JSON: keystone has {"error": {"message"}}, octavia
-// {"faultstring"}, neutron {"NeutronError": {"message"}}. Other bodies may be pages of proxies.
-func messageOf(body []byte) string {
-	var known struct {
-		Error        struct{ Message string }
-		FaultString  string `json:"faultstring"`
-		NeutronError struct{ Message string }
-	}
-	if json.Unmarshal(body, &known) != nil {
-		return ""
-	}
-	message := known.Error.Message + known.FaultString + known.NeutronError.Message
-	message = strings.Join(strings.Fields(strings.ToValidUTF8(message, "")), " ")
-	if len(message) > messageBytes {
-		message = strings.ToValidUTF8(message[:messageBytes], "") + "..."
-	}
-	return message
-}
-
 // page reads one page of a list of load balancers or of their parts, after the entry with the
 // ID marker. next is the marker of the next page; empty: this is the last.
 func page[T identified](ctx context.Context, c *client, token, path, key string, query url.Values, marker string) (entries []T, next string, _ error) {
@@ -232,5 +191,3 @@ func (s scope) query(more url.Values) url.Values {
 	}
 	return query
 }
-
-func isNotFound(err error) bool { return errors.Is(err, errNotFound) }

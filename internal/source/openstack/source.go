@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"os"
 	"sync"
@@ -195,26 +194,4 @@ func (s *Source) Run(ctx context.Context) {
 		s.pollLoop(ctx)
 	case <-ctx.Done():
 	}
-}
-
-// backoff is the time to wait after a number of failures in a row, with jitter; longer if the
-// cloud says so.
-func (s *Source) backoff(failures int, err error) time.Duration {
-	delay := s.jitter(min(firstRetry<<min(failures-1, 10), lastRetry))
-	var e *cloud.Error
-	if errors.As(err, &e) {
-		delay = max(delay, e.RetryAfter)
-	}
-	return delay
-}
-
-// jitter spreads a time by up to a tenth in both directions, so that many upstreams do not
-// work at once.
-func (s *Source) jitter(d time.Duration) time.Duration {
-	return d + time.Duration((rand.Float64()-0.5)*0.2*float64(d)) //nolint:gosec // no secret
-}
-
-func isForbidden(err error) bool {
-	var e *cloud.Error
-	return errors.As(err, &e) && e.Reason == v1alpha1.ReasonForbidden
 }
