@@ -361,6 +361,8 @@ const (
 	ConditionReachable = "Reachable"
 	// ConditionCurrent is true while what is in effect here is what the upstream has.
 	ConditionCurrent = "Current"
+	// ConditionStored is true while the API of this plane takes what is discovered.
+	ConditionStored = "Stored"
 )
 
 // Reasons of an Upstream's conditions, in addition to ReasonAccepted and ReasonInvalid.
@@ -405,6 +407,11 @@ const (
 	ReasonReturning = "Returning"
 	// ReasonOverLimit says that the upstream has more than spec.limits allow.
 	ReasonOverLimit = "OverLimit"
+
+	// ReasonStored says that no write fails.
+	ReasonStored = "Stored"
+	// ReasonWriteFailed says that objects cannot be written, for example because of a quota or a webhook.
+	ReasonWriteFailed = "WriteFailed"
 )
 
 // Labels and annotations of discovered objects.

@@ -96,6 +96,8 @@ type state struct {
 	starts    startQueue
 	reports   map[string]*report
 	counters  map[string]*cloud.Counters // of the requests to upstreams
+	troubles  map[snapshot.Key]string    // why the last write of an object failed
+	unwritten map[string]unwritten       // by upstream, at the last tick
 	out       pending
 }
 
@@ -107,7 +109,7 @@ func (d *Discovery) Run(ctx context.Context) {
 	defer close(d.done)
 	s := &state{
 		Discovery: d, run: ctx, mirror: mirror.New(), upstreams: map[string]*v1alpha1.Upstream{}, secrets: map[snapshot.Name]*corev1.Secret{},
-		runners: map[string]*runner{}, reports: map[string]*report{}, counters: map[string]*cloud.Counters{}, out: newPending(),
+		runners: map[string]*runner{}, reports: map[string]*report{}, counters: map[string]*cloud.Counters{}, troubles: map[snapshot.Key]string{}, out: newPending(),
 	}
 	defer s.sources.Wait()
 	defer s.stopAll()
@@ -209,6 +211,7 @@ func (s *state) lead(leads bool) {
 	}
 	s.leads = leads
 	s.mirror.Forget()
+	clear(s.troubles)
 	if !leads {
 		s.stopAll()
 		return

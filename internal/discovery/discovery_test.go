@@ -320,6 +320,40 @@ func TestOneUpstreamIsAway(t *testing.T) {
 	})
 }
 
+// A write that the API refuses is told until the object is stored, or is not wanted any more. What it was to store is in effect.
+func TestRefusedWritesAreTold(t *testing.T) {
+	discover(t, func(r *rig) {
+		r.store(upstream("up01"), secret("up01", "a"))
+		r.lead(true)
+		source := r.source("up01", 1)
+		source.Contact(nil)
+		source.Replace([]*model.UpstreamService{app("a", "10.0.0.1"), app("b", "10.0.0.2")})
+		r.condition("up01", v1alpha1.ConditionStored, v1alpha1.ReasonStored)
+		var slices, services []snapshot.Object
+		for k, o := range r.offered {
+			o.Tell(derive.Failed, errors.New("exceeded quota of "+k.Name.Name))
+			if k.Kind == snapshot.KindService {
+				services = append(services, o.Wanted.(snapshot.Object))
+			} else {
+				slices = append(slices, o.Wanted.(snapshot.Object))
+			}
+		}
+		time.Sleep(tick)
+		r.shows("while writes are refused", "up01-a", "up01-b")
+		r.condition("up01", v1alpha1.ConditionStored, v1alpha1.ReasonWriteFailed)
+		if got, want := r.statuses["up01"].Conditions[3].Message, "4 objects are not stored, or not deleted. What the upstream has is in effect all the same. The first is Service team/up01-a: exceeded quota of up01-a"; got != want {
+			t.Errorf("the message is %q, want %q", got, want)
+		}
+		r.store(services...)
+		r.store(slices[0])
+		time.Sleep(tick)
+		r.condition("up01", v1alpha1.ConditionStored, v1alpha1.ReasonWriteFailed)
+		r.store(slices[1])
+		time.Sleep(tick)
+		r.condition("up01", v1alpha1.ConditionStored, v1alpha1.ReasonStored)
+	})
+}
+
 // The Services of an Upstream that is deleted stay while something routes to them.
 func TestUpstreamIsDeleted(t *testing.T) {
 	discover(t, func(r *rig) {

@@ -33,6 +33,7 @@ type report struct {
 
 // tell says of all upstreams what is new.
 func (s *state) tell() {
+	s.unwritten = s.unwrittenBy()
 	for name := range s.upstreams {
 		s.tellOf(name)
 	}
@@ -45,7 +46,7 @@ func (s *state) tellOf(name string) {
 		return
 	}
 	m, _ := s.mirror.State(name, shownRefusals)
-	next, now := Status(u, r.accepted, m), s.config.Now()
+	next, now := statusOf(u, r.accepted, m, s.unwritten[name]), s.config.Now()
 	if r.told != nil && sameConditions(r.told.Conditions, next.Conditions) && (now.Sub(r.at) < countsPause || sameNumbers(r.told, next)) {
 		return
 	}
@@ -63,14 +64,14 @@ func sameNumbers(a, b *v1alpha1.UpstreamStatus) bool {
 	return a.Seen == b.Seen && a.Replicated == b.Replicated && a.Held == b.Held && a.Refused == b.Refused && slices.Equal(a.Refusals, b.Refusals)
 }
 
-// Status is what an Upstream shows. An error says why it is not followed.
-func Status(u *v1alpha1.Upstream, refused error, m mirror.State) *v1alpha1.UpstreamStatus {
+// statusOf is what an Upstream shows. An error says why it is not followed.
+func statusOf(u *v1alpha1.Upstream, refused error, m mirror.State, failed unwritten) *v1alpha1.UpstreamStatus {
 	if cloud.ReasonOf(m.Err) == v1alpha1.ReasonOwnAPI && m.Err != nil {
 		refused = m.Err
 	}
 	s := &v1alpha1.UpstreamStatus{
 		Type: typeOf(u), Seen: counts(m.Seen), Replicated: counts(m.Replicated), Held: counts(m.Held), Refused: int32(min(m.Refused, 1<<30)),
-		Conditions: []metav1.Condition{accepted(refused), reachable(m), current(m)},
+		Conditions: []metav1.Condition{accepted(refused), reachable(m), current(m), stored(failed)},
 	}
 	for _, r := range m.Refusals {
 		s.Refusals = append(s.Refusals, v1alpha1.UpstreamRefusal{Object: clip(r.Object), Reason: string(r.Reason), Message: clip(r.Message)})
@@ -166,6 +167,14 @@ func current(m mirror.State) metav1.Condition {
 	return condition(v1alpha1.ConditionCurrent, true, v1alpha1.ReasonCurrent, "What is in effect is what the upstream has.")
 }
 
+func stored(failed unwritten) metav1.Condition {
+	if failed.n == 0 {
+		return condition(v1alpha1.ConditionStored, true, v1alpha1.ReasonStored, "No write is refused.")
+	}
+	return condition(v1alpha1.ConditionStored, false, v1alpha1.ReasonWriteFailed, fmt.Sprintf(
+		"%d objects are not stored, or not deleted. What the upstream has is in effect all the same. The first is %s %s: %s", failed.n, failed.first.Kind, failed.first.Name, failed.why))
+}
+
 // View is what is known of one upstream now. Status is nil if its Upstream does not exist: then Left is left of it.
 type View struct {
 	Name     string
@@ -187,7 +196,7 @@ func (d *Discovery) Views(ctx context.Context, refusals int) (views []View, err 
 			if r := s.reports[name]; r != nil {
 				refused = r.accepted
 			}
-			v := View{Name: name, Status: Status(u, refused, m), State: m, Counters: s.counters[name], Unstored: unstored[name]}
+			v := View{Name: name, Status: statusOf(u, refused, m, s.unwritten[name]), State: m, Counters: s.counters[name], Unstored: unstored[name]}
 			since(v.Status.Conditions, u.Status.Conditions, m)
 			views = append(views, v)
 		}

@@ -97,15 +97,26 @@ func (m *Mirror) Waits(upstream string, k model.UpstreamKey) bool {
 func (m *Mirror) Unstored() map[string]int {
 	n := map[string]int{}
 	for k := range m.offered {
-		o := m.wanted[k]
-		if o == nil {
-			o = m.storedObject(k)
-		}
-		if o != nil {
-			n[m.ownerOf(o)]++
+		if owner := m.Unwritten(k); owner != "" {
+			n[owner]++
 		}
 	}
 	return n
+}
+
+// Unwritten is the upstream whose object was to be written, or deleted, and is not known to be; "": there is no such object.
+func (m *Mirror) Unwritten(k snapshot.Key) string {
+	if _, offered := m.offered[k]; !offered {
+		return ""
+	}
+	o := m.wanted[k]
+	if o == nil {
+		o = m.storedObject(k)
+	}
+	if o == nil {
+		return ""
+	}
+	return m.ownerOf(o)
 }
 
 // Left is what is left of an Upstream that does not exist any more.

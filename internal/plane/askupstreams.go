@@ -126,7 +126,7 @@ func upstreamProblem(name string, s *v1alpha1.UpstreamStatus) (model.Problem, bo
 			continue
 		}
 		severity := model.SeverityError
-		if c.Type == v1alpha1.ConditionCurrent {
+		if c.Type == v1alpha1.ConditionCurrent || c.Type == v1alpha1.ConditionStored {
 			severity = model.SeverityWarning // traffic goes on as before
 		}
 		return model.Problem{

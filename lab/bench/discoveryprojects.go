@@ -2,13 +2,13 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/netip"
-	"strings"
 	"time"
 
+	"github.com/gophercloud/gophercloud/v2"
+	clients "github.com/gophercloud/gophercloud/v2/openstack"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -61,60 +61,20 @@ func (s *cloudSite) projects(ctx context.Context) (*DiscoveryProjects, error) {
 	return r, nil
 }
 
-// gimbal reads projects as Gimbal does: one after the other, its load balancers, its listeners, its pools, and the members of
-// each pool (cmd/openstack-discoverer of Gimbal 0.5).
+// gimbal reads projects as Gimbal does, one after the other.
 func (s *cloudSite) gimbal(ctx context.Context, address string, n int) (requests int, err error) {
-	c := &http.Client{Transport: &http.Transport{DialContext: s.machine.Dial}}
-	defer c.CloseIdleConnections()
-	var token string
-	ask := func(method, path, body string, to any) error {
-		request, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, strings.NewReader(body))
-		if err != nil {
-			return err
-		}
-		request.Header.Set("X-Auth-Token", token)
-		answer, err := c.Do(request)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = answer.Body.Close() }()
-		requests++
-		if answer.StatusCode >= 300 {
-			return fmt.Errorf("%s: %s", path, answer.Status)
-		}
-		if t := answer.Header.Get("X-Subject-Token"); t != "" {
-			token = t
-		}
-		return json.NewDecoder(answer.Body).Decode(to)
+	provider, err := clients.NewClient("http://" + address + "/identity/v3")
+	if err != nil {
+		return 0, err
 	}
-	var ignored map[string]any
-	if err := ask(http.MethodPost, "/identity/v3/auth/tokens",
-		`{"auth":{"identity":{"password":{"user":{"name":"admin","password":"secret"}}},"scope":{"project":{"name":"admin"}}}}`, &ignored); err != nil {
-		return requests, err
+	transport := &http.Transport{DialContext: s.machine.Dial}
+	defer transport.CloseIdleConnections()
+	provider.HTTPClient = http.Client{Transport: transport}
+	if err := clients.Authenticate(ctx, provider, gophercloud.AuthOptions{
+		IdentityEndpoint: provider.IdentityEndpoint, Username: "admin", Password: "secret", DomainName: "Default", TenantName: "admin",
+	}); err != nil {
+		return 0, err
 	}
-	var all struct{ Projects []struct{ ID, Name string } }
-	if err := ask(http.MethodGet, "/identity/v3/projects", "", &all); err != nil {
-		return requests, err
-	}
-	read := 0
-	for _, p := range all.Projects {
-		if !strings.HasPrefix(p.Name, "project-") {
-			continue
-		}
-		if read++; read > n {
-			break
-		}
-		var has struct{ Pools []struct{ ID string } }
-		for _, list := range []string{"loadbalancers", "listeners", "pools"} {
-			if err := ask(http.MethodGet, "/load-balancer/v2.0/lbaas/"+list+"?project_id="+p.ID, "", &has); err != nil {
-				return requests, err
-			}
-		}
-		for _, pool := range has.Pools {
-			if err := ask(http.MethodGet, "/load-balancer/v2.0/lbaas/pools/"+pool.ID+"/members", "", &ignored); err != nil {
-				return requests, err
-			}
-		}
-	}
-	return requests, nil
+	walked, err := openstack.Walk(ctx, provider, n)
+	return walked.Requests, err
 }

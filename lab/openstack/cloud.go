@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -59,6 +60,7 @@ type Cloud struct {
 	tools, dir string
 	settings   settings
 	seeded     int
+	rabbit     func() error // starts RabbitMQ
 
 	mu        sync.Mutex
 	processes []*process // in the order of their start
@@ -125,7 +127,8 @@ func Start(ctx context.Context, cfg Config) (_ *Cloud, err error) {
 		return nil, err
 	}
 	if cfg.Notifications {
-		if err := c.startRabbit(ports[2], ports[5], ports[3], ports[4]); err != nil {
+		c.rabbit = func() error { return c.startRabbit(ports[2], ports[5], ports[3], ports[4]) }
+		if err := c.rabbit(); err != nil {
 			return nil, err
 		}
 	}
@@ -225,9 +228,6 @@ func (c *Cloud) Seed(ctx context.Context, balancers, members int, projectIDs ...
 	return strings.Fields(string(out)), nil
 }
 
-// Dir holds the configuration, the databases and the logs.
-func (c *Cloud) Dir() string { return c.dir }
-
 // Stop ends all processes and returns when they have ended. It may be called again.
 func (c *Cloud) Stop() {
 	c.mu.Lock()
@@ -238,15 +238,33 @@ func (c *Cloud) Stop() {
 	c.processes = nil
 }
 
-// StopRabbit ends RabbitMQ alone.
+// StopRabbit ends RabbitMQ alone, until StartRabbit.
 func (c *Cloud) StopRabbit() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, p := range c.processes {
-		if p.name == "rabbit" {
-			p.stop()
+	c.processes = slices.DeleteFunc(c.processes, func(p *process) bool {
+		if p.name != "epmd" && p.name != "rabbit" {
+			return false
+		}
+		p.stop()
+		return true
+	})
+}
+
+// StartRabbit starts RabbitMQ again after StopRabbit.
+func (c *Cloud) StartRabbit(ctx context.Context) error {
+	if err := c.rabbit(); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	started := c.processes[len(c.processes)-2:]
+	c.mu.Unlock()
+	for _, p := range started {
+		if err := p.await(ctx); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // python starts one of the scripts.

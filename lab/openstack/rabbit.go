@@ -17,7 +17,7 @@ func (c *Cloud) startRabbit(port, secure, epmd, distribution int) error {
 		return fmt.Errorf("%w: no RabbitMQ in %s", ErrMissing, root)
 	}
 	dir := filepath.Join(c.dir, "rabbit")
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.Join(dir, "plugins"), []byte("[].\n"), 0o600); err != nil {

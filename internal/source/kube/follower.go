@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,11 +21,8 @@ import (
 	"fairlead.dev/internal/source/cloud"
 )
 
-// The pauses after failures.
-const (
-	firstPause = 200 * time.Millisecond
-	lastPause  = 20 * time.Second
-)
+// retries are the pauses between attempts.
+var retries = cloud.Backoff{First: 200 * time.Millisecond, Last: 20 * time.Second}
 
 // kind is one of the two kinds that are followed.
 type kind struct {
@@ -94,11 +90,7 @@ func (f *follower) run(ctx context.Context) {
 // pause waits after failures in a row, the longer the more there were, and no longer than until another follower is the first
 // to get through again. It says whether it has waited to the end.
 func (f *follower) pause(ctx context.Context, failed int) bool {
-	d := lastPause
-	if n := failed - 1; n < 10 {
-		d = min(firstPause<<n, lastPause)
-	}
-	t := time.NewTimer(jitter(d))
+	t := time.NewTimer(retries.After(failed, nil))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -108,11 +100,6 @@ func (f *follower) pause(ctx context.Context, failed int) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// jitter is from two thirds to four thirds of d.
-func jitter(d time.Duration) time.Duration {
-	return d*2/3 + rand.N(d*2/3)
 }
 
 // String says what is followed.

@@ -20,8 +20,8 @@ import (
 	"fairlead.dev/internal/source/cloud"
 )
 
-// MaxKubeconfig bounds a kubeconfig, in bytes.
-const MaxKubeconfig = 1 << 20
+// maxKubeconfig bounds a kubeconfig, in bytes.
+const maxKubeconfig = 1 << 20
 
 // execExtension is the extension of a cluster that is handed to exec plugins.
 const execExtension = "client.authentication.k8s.io/exec"
@@ -39,8 +39,8 @@ func ParseKubeconfig(data []byte, context string, allow cloud.Allow) (*rest.Conf
 }
 
 func parseKubeconfig(data []byte, context string, allow cloud.Allow) (*rest.Config, error) {
-	if len(data) > MaxKubeconfig {
-		return nil, fmt.Errorf("the kubeconfig is larger than %d MiB", MaxKubeconfig>>20)
+	if len(data) > maxKubeconfig {
+		return nil, fmt.Errorf("the kubeconfig is larger than %d MiB", maxKubeconfig>>20)
 	}
 	k, err := clientcmd.Load(data)
 	if err != nil {

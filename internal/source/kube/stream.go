@@ -78,7 +78,7 @@ func (f *follower) Watch(o metav1.ListOptions) (watch.Interface, error) {
 // open opens one watch.
 func (f *follower) open(ctx context.Context, o metav1.ListOptions) (watch.Interface, *cloud.Record, error) {
 	ctx, record := cloud.WithRecord(ctx)
-	seconds := int64(jitter(watchTime * 3 / 2).Seconds())
+	seconds := int64(cloud.Jitter(watchTime * 3 / 2).Seconds())
 	o.Watch, o.AllowWatchBookmarks, o.TimeoutSeconds = true, true, &seconds
 	w, err := f.get(o).Watch(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *stream) run(w watch.Interface, record *cloud.Record) {
 	defer close(s.done)
 	defer close(s.out)
 	defer s.cancel()
-	sweep := time.NewTimer(jitter(sweepInterval))
+	sweep := time.NewTimer(cloud.Jitter(sweepInterval))
 	defer sweep.Stop()
 	initial := time.NewTimer(initialTime)
 	defer initial.Stop()

@@ -170,16 +170,13 @@ func TestRealCloud(t *testing.T) {
 		s := run(t, string(c.CloudsYAML()), func(cfg *Config) {
 			cfg.Notifications, cfg.PollInterval, cfg.SweepInterval = c.NotificationsURL, time.Hour, time.Hour
 			cfg.Authorities = c.Authorities
-			cfg.Log = slog.New(tell{events})
+			cfg.Log = slog.New(tell{"listening to notifications", events})
 		})
-		select {
-		case <-events: // it listens
-		case <-time.After(patience):
-			t.Fatal("no notifications")
-		}
+		await(t, "notifications", events)
 		contract(t, provider, project, s)
 	})
 	t.Run("broker", func(t *testing.T) { refusedBrokers(t, c) })
+	t.Run("lost broker", func(t *testing.T) { lostBroker(t, c, provider, project) })
 	t.Run("seeded", func(t *testing.T) { seeded(t, c, project) })
 	t.Run("users", func(t *testing.T) { ordinaryUsers(t, c, provider) })
 }
@@ -211,14 +208,48 @@ func refusedBrokers(t *testing.T, c *lab.Cloud) {
 	}
 }
 
-// tell is a log that tells of its first line.
-type tell struct{ lines chan struct{} }
+// lostBroker has the broker die while its notifications are listened to, and come back: changes are found by polling.
+func lostBroker(t *testing.T, c *lab.Cloud, provider *gophercloud.ProviderClient, project string) {
+	joined, lost, back := make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
+	s := run(t, string(c.CloudsYAML()), func(cfg *Config) {
+		cfg.Notifications, cfg.Authorities = c.NotificationsURL, c.Authorities
+		cfg.Log = slog.New(slog.NewMultiHandler(
+			tell{"listening to notifications", joined}, tell{"no notifications; changes are found by polling", lost},
+			tell{"the broker has no exchange with notifications yet", back}, // it forgets those that are not durable
+		))
+	})
+	await(t, "notifications", joined)
+	c.StopRabbit()
+	await(t, "the loss", lost)
+	contract(t, provider, project, s)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := c.StartRabbit(ctx); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the return", back)
+}
+
+func await(t *testing.T, what string, event <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-event:
+	case <-time.After(patience):
+		t.Fatal("no sign of " + what)
+	}
+}
+
+// tell is a log that tells of a line.
+type tell struct {
+	line string
+	seen chan struct{}
+}
 
 func (l tell) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l tell) Handle(_ context.Context, r slog.Record) error {
-	if r.Message == "listening to notifications" {
-		signal(l.lines)
+	if r.Message == l.line {
+		signal(l.seen)
 	}
 	return nil
 }

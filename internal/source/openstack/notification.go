@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"net/url"
 	"sync/atomic"
@@ -27,8 +26,6 @@ const (
 	// brokerRescan is how often exchanges are looked for that were not there: services make
 	// theirs with their first message.
 	brokerRescan = time.Minute
-	firstRejoin  = time.Second
-	lastRejoin   = time.Minute
 )
 
 // exchanges are those of the services whose notifications can be about load balancers:
@@ -72,23 +69,21 @@ func newBroker(address, topic string, secure *tls.Config, allow cloud.Allow) (*b
 // listen calls event for each notification about load balancers until ctx is done. A broker
 // that is away is tried again.
 func (b *broker) listen(ctx context.Context, log *slog.Logger, event func()) {
-	delay := firstRejoin
-	for ctx.Err() == nil {
+	for failures := 1; ctx.Err() == nil; failures++ {
 		joined, err := b.session(ctx, log, event)
 		if ctx.Err() != nil {
 			return
 		}
 		if joined {
-			delay = firstRejoin
+			failures = 1
 		}
-		if joined || delay == firstRejoin {
+		if failures == 1 {
 			log.Warn("no notifications; changes are found by polling", "broker", b.name, "error", err)
 		}
 		select {
-		case <-time.After(delay + rand.N(delay/4)): //nolint:gosec // no secret
+		case <-time.After(retries.After(failures, nil)):
 		case <-ctx.Done():
 		}
-		delay = min(2*delay, lastRejoin)
 	}
 }
 

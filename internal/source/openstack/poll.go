@@ -54,7 +54,7 @@ func (s *Source) pollLoop(ctx context.Context) {
 		interval := max(s.cfg.PollInterval/time.Duration(max(1, len(*s.views.Load()))), time.Second*pollShare/time.Duration(s.cfg.RequestsPerSecond))
 		if err != nil {
 			failures++
-			interval = max(interval, s.backoff(failures, err))
+			interval = max(interval, retries.After(failures, err))
 		} else {
 			failures = 0
 			if quick {

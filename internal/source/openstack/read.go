@@ -50,7 +50,7 @@ func (s *Source) work(ctx context.Context) {
 			if s.cfg.API != lbaas {
 				j.row, j.lists = nil, nil
 			}
-			s.queue.later(ctx, s.backoff(j.failures, err), j)
+			s.queue.later(ctx, retries.After(j.failures, err), j)
 		}
 		s.queue.done(j.id)
 	}

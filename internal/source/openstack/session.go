@@ -18,12 +18,10 @@ import (
 	"fairlead.dev/internal/source/cloud"
 )
 
-// Bounds of the time between two attempts to sign in.
-const (
-	firstDelay   = time.Second
-	longestDelay = 10 * time.Second
-	// longestRefusal is for refused credentials: some clouds lock users that try too often.
-	longestRefusal = time.Minute
+// The pauses between attempts to sign in, and after refused credentials: some clouds lock users that try too often.
+var (
+	signInRetries  = cloud.Backoff{First: time.Second, Last: 10 * time.Second}
+	refusedRetries = cloud.Backoff{First: time.Second, Last: time.Minute}
 )
 
 // session is a token and what came with it. It does not change.
@@ -50,11 +48,11 @@ type sessions struct {
 // slot is where the session of one project is, and the time before which it is not tried
 // again.
 type slot struct {
-	signing chan struct{} // holds a value while somebody signs in
-	current *session
-	refused error
-	delay   time.Duration
-	until   time.Time
+	signing  chan struct{} // holds a value while somebody signs in
+	current  *session
+	refused  error
+	failures int // in a row
+	until    time.Time
 }
 
 func (s *sessions) slot(project string) *slot {
@@ -99,14 +97,14 @@ func (s *sessions) get(ctx context.Context, project string, stale *session) (*se
 	current, err := s.signIn(ctx, project)
 	switch {
 	case err == nil:
-		slot.current, slot.refused, slot.delay = current, nil, 0
+		slot.current, slot.refused, slot.failures = current, nil, 0
 	case ctx.Err() == nil:
-		longest := longestDelay
+		retries := signInRetries
 		if reason := cloud.ReasonOf(err); reason == v1alpha1.ReasonUnauthorized || reason == v1alpha1.ReasonForbidden {
-			longest = longestRefusal
+			retries = refusedRetries
 		}
-		slot.delay = min(max(2*slot.delay, firstDelay), longest)
-		slot.refused, slot.until = err, s.now().Add(slot.delay)
+		slot.failures++
+		slot.refused, slot.until = err, s.now().Add(retries.After(slot.failures, err))
 	}
 	return current, err
 }

@@ -26,6 +26,9 @@ const (
 	lbaas = v1alpha1.OpenStackLBaaSv2
 )
 
+// retries are the pauses after failures, other than those to sign in.
+var retries = cloud.Backoff{First: time.Second, Last: time.Minute}
+
 // Config configures a Source. Credentials, Sink and Log are required.
 type Config struct {
 	// Name of the upstream, for log lines.

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"fairlead.dev/internal/source/cloud"
 )
 
 const (
@@ -31,7 +33,7 @@ func (s *Source) sweepLoop(ctx context.Context, listed chan<- struct{}) {
 		switch {
 		case !busy && (s.cfg.API == lbaas || !s.now().Before(full)):
 			if err = s.fullSweep(ctx); err == nil {
-				last, full = s.now(), s.now().Add(s.jitter(fullInterval))
+				last, full = s.now(), s.now().Add(cloud.Jitter(fullInterval))
 			}
 		case s.cfg.API != lbaas:
 			err = s.idSweep(ctx, failures > 0 || s.recovered.Swap(false))
@@ -40,10 +42,10 @@ func (s *Source) sweepLoop(ctx context.Context, listed chan<- struct{}) {
 			return
 		}
 		recovered := s.state.contact(sweeping, err)
-		delay := s.jitter(s.cfg.SweepInterval)
+		delay := cloud.Jitter(s.cfg.SweepInterval)
 		if err != nil {
 			failures++
-			delay = min(s.backoff(failures, err), max(delay, firstRetry))
+			delay = min(retries.After(failures, err), max(delay, retries.First))
 		} else {
 			failures = 0
 			if first {
