@@ -94,7 +94,7 @@ func TestListWithoutEnd(t *testing.T) {
 			return true
 		})
 		s := start(t, sim, adminCloud, func(c *Config) { c.AnswerBytes = 1 << 20 })
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(700 * time.Millisecond) // the first retry is later
 		synctest.Wait()
 		const want = "BadAnswer: GET loadbalancers: the pages of the list are larger than 1 MiB (spec.limits.answerMiB)"
 		if contact, _, _ := s.state(); contact != want || n != 2 {

@@ -22,6 +22,10 @@ const (
 	pendingPatience = 10 * time.Second
 	// pollShare of the requests may be polls, where there are many views.
 	pollShare = 4
+	// tailTime is how long after a change polls look for others of its second, in the first tailRows: updated_at has
+	// no fraction, so they may come after rows that are known.
+	tailTime = 2 * time.Second
+	tailRows = 200
 	// eventViews bounds the views that an event has polled at once.
 	eventViews = 16
 	// pollGap is the least time between two polls, however many events come.
@@ -38,11 +42,19 @@ type poller struct {
 	next int // view
 	// pending are load balancers that are being changed, since when, by the scope that has them.
 	pending map[scope]map[string]time.Time
+	// tails are the changes that a scope had last.
+	tails map[scope]tail
+}
+
+// tail is the newest second in which something changed, and until when others of that second are looked for.
+type tail struct {
+	second string // as updated_at is
+	until  time.Time
 }
 
 // pollLoop polls until ctx is done, as often as configured, and after events.
 func (s *Source) pollLoop(ctx context.Context) {
-	p := &poller{Source: s, pending: map[scope]map[string]time.Time{}}
+	p := &poller{Source: s, pending: map[scope]map[string]time.Time{}, tails: map[scope]tail{}}
 	var due []time.Time // polls after events
 	failures, views := 0, 1
 	for {
@@ -102,6 +114,7 @@ func (s *Source) pollLoop(ctx context.Context) {
 func (p *poller) poll(ctx context.Context, views int) (quick bool, _ error) {
 	all := *p.views.Load()
 	maps.DeleteFunc(p.pending, func(of scope, _ map[string]time.Time) bool { return !slices.Contains(all, view{of}) })
+	maps.DeleteFunc(p.tails, func(_ scope, t tail) bool { return !p.now().Before(t.until) })
 	for range min(views, len(all)) {
 		p.next = (p.next + 1) % len(all)
 		q, err := p.pollView(ctx, all[p.next])
@@ -116,6 +129,7 @@ func (p *poller) poll(ctx context.Context, views int) (quick bool, _ error) {
 func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 	query := v.scope.query(url.Values{"sort": {"updated_at:desc"}, "limit": {strconv.Itoa(topRows)}, "fields": loadBalancerFields})
 	seen := map[string]bool{}
+	before, newest, now := p.tails[v.scope], "", p.now()
 	defer func() {
 		if err == nil {
 			p.forget(v.scope, seen)
@@ -143,6 +157,9 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 			seen[row.ID] = true
 			isNew := p.state.want(row)
 			allNew = allNew && isNew
+			if newest = max(newest, row.UpdatedAt); isNew {
+				p.tails[v.scope] = tail{second: newest, until: now.Add(tailTime)}
+			}
 			if !p.selected(row.project()) {
 				continue
 			}
@@ -151,7 +168,11 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 				p.queue.put(&job{id: row.ID, scope: v.scope, row: row, seq: seq})
 			}
 		}
-		if !allNew || next == "" || len(rows) == 0 {
+		if next == "" || len(rows) == 0 {
+			return quick, nil
+		}
+		inTail := now.Before(before.until) && len(seen) < tailRows && rows[len(rows)-1].UpdatedAt >= before.second
+		if !allNew && !inTail {
 			return quick, nil
 		}
 		marker = next

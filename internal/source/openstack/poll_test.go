@@ -50,7 +50,7 @@ func TestPollWithoutEnd(t *testing.T) {
 // Load balancers that went while they were being changed are not kept.
 func TestForgetPending(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	p := &poller{Source: &Source{now: func() time.Time { return now }}, pending: map[scope]map[string]time.Time{}}
+	p := &poller{Source: &Source{now: func() time.Time { return now }}, pending: map[scope]map[string]time.Time{}, tails: map[scope]tail{}}
 	for i := range 1000 {
 		p.waits(scope{}, &loadBalancer{ID: fmt.Sprint(i), ProvisioningStatus: pendingDelete})
 	}

@@ -225,6 +225,29 @@ func TestManyChangesAtOnce(t *testing.T) {
 	})
 }
 
+// Changes of one second are all found by polls, also if one of them sees only the first.
+func TestChangesOfTheSecondOfAPoll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cloud := lab.NewSimulated()
+		ids := cloud.Seed("team01", 70, 1)
+		c := start(t, cloud, adminCloud, func(cfg *Config) {
+			cfg.PollInterval, cfg.SweepInterval, cfg.RequestsPerSecond = 400*time.Millisecond, time.Hour, 1000
+		})
+		time.Sleep(time.Hour/2 + 10*time.Millisecond)
+		c.Edit("members", "", func(m map[string]any) { m["weight"] = 7 })
+		for _, some := range [][]string{ids[:20], ids[20:50]} {
+			for _, id := range some {
+				c.Touch(id)
+			}
+			time.Sleep(500 * time.Millisecond)
+		}
+		time.Sleep(5 * time.Second)
+		if _, _, puts := c.state(); puts != 70+50 {
+			t.Errorf("%d changes were seen, not 50", puts-70)
+		}
+	})
+}
+
 // A restored backup has load balancers that changed backwards, and lacks others.
 func TestRestoredBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
