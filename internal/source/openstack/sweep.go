@@ -55,6 +55,7 @@ func (s *Source) sweepLoop(ctx context.Context, listed chan<- struct{}) {
 		}
 		if recovered {
 			s.log.Info("the lists of the cloud are readable again")
+			signal(s.events) // the next poll need not wait for its own pause
 		}
 		select {
 		case <-time.After(delay):
