@@ -25,10 +25,12 @@ type Proxy interface {
 	Active(ctx context.Context) ([]string, error)
 }
 
-// RequestCounter is a Proxy that counts the requests of backends.
+// RequestCounter is a Proxy that counts requests.
 type RequestCounter interface {
 	// Groups are the figures of the groups that have taken requests, sorted.
 	Groups(ctx context.Context) ([]model.GroupFigures, error)
+	// Requests are the figures of the routes that have taken requests, sorted.
+	Requests(ctx context.Context) ([]model.RequestFigures, error)
 }
 
 // Witness is a Proxy that reports which of the accepted resources it uses.

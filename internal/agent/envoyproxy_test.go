@@ -20,6 +20,8 @@ func (b *bench) Status() model.ProxyStatus { return model.ProxyStatus{State: pro
 
 func (b *bench) Groups(context.Context) ([]model.GroupFigures, error) { return nil, nil }
 
+func (b *bench) Requests(context.Context) ([]model.RequestFigures, error) { return nil, nil }
+
 func (b *bench) Warming(ctx context.Context) ([]string, error) {
 	return b.clusters(ctx, "dynamic_warming_clusters")
 }

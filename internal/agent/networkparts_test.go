@@ -56,6 +56,8 @@ func (p *parts) Groups(context.Context) ([]model.GroupFigures, error) {
 	return []model.GroupFigures{{Group: "team/app/80", Requests: 7}}, nil
 }
 
+func (p *parts) Requests(context.Context) ([]model.RequestFigures, error) { return nil, nil }
+
 func (p *parts) Warming(context.Context) ([]string, error) { return nil, nil }
 func (p *parts) Active(context.Context) ([]string, error)  { return nil, nil }
 

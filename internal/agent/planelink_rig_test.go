@@ -175,6 +175,8 @@ func (steadyProxy) Groups(context.Context) ([]model.GroupFigures, error) {
 	return []model.GroupFigures{{Group: "team/app/80", Requests: 7}}, nil
 }
 
+func (steadyProxy) Requests(context.Context) ([]model.RequestFigures, error) { return nil, nil }
+
 func (steadyProxy) Warming(context.Context) ([]string, error) {
 	return nil, nil
 }

@@ -184,13 +184,18 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 // flows are not all counted is left out: a small number would be taken for few flows.
 func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
 	var groups []model.GroupFigures
+	var requests []model.RequestFigures
 	if counter, counts := r.proxy.(RequestCounter); counts {
 		var err error
 		if groups, err = counter.Groups(ctx); err != nil {
 			r.log.Debug("cannot read the proxy's figures", "error", err)
 		}
+		if requests, err = counter.Requests(ctx); err != nil {
+			r.log.Debug("cannot read the proxy's figures of requests", "error", err)
+		}
 	}
 	f := wire.Figures(asked, groups)
+	f.Requests = wire.RequestFigures(requests)
 	frontends, _, drops, err := r.balancer.figures()
 	if err != nil {
 		r.log.Warn("some figures of frontends cannot be read", "error", err)

@@ -1,5 +1,7 @@
 package model
 
+import "cmp"
+
 // GroupFigures is what one proxy has counted of a group since it began.
 type GroupFigures struct {
 	Group GroupID `json:"group"`
@@ -9,6 +11,34 @@ type GroupFigures struct {
 	// Backends that the proxy knows, and those that it holds for healthy.
 	Backends uint32 `json:"backends"`
 	Healthy  uint32 `json:"healthy"`
+}
+
+// StatusClass is the class of a response's status (RFC 9110, section 15): its first digit, or 0 if the client left before an
+// answer.
+type StatusClass uint8
+
+// StatusClasses is the number of classes.
+const StatusClasses = 6
+
+// String is such as "2xx", or "none".
+func (c StatusClass) String() string {
+	if c == 0 {
+		return "none"
+	}
+	return string('0'+rune(c)) + "xx"
+}
+
+// RequestFigures is what one proxy has counted of the requests of one route of one host since it began.
+type RequestFigures struct {
+	Listener ListenerID
+	Host     string // of the virtual host; empty: none has the host that clients asked for
+	Route    string // its name; empty: no route matched
+	Classes  [StatusClasses]uint64
+}
+
+// Compare orders by listener, host and route.
+func (f RequestFigures) Compare(g RequestFigures) int {
+	return cmp.Or(cmp.Compare(f.Listener, g.Listener), cmp.Compare(f.Host, g.Host), cmp.Compare(f.Route, g.Route))
 }
 
 // RouteRow is one route of a virtual host as the edges have it, for people.

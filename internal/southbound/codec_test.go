@@ -163,9 +163,8 @@ func overfill(m protoreflect.Message, name string) {
 			return protoreflect.ValueOfBytes([]byte(long))
 		case protoreflect.MessageKind:
 			overfill(of.Message(), name)
-			return of
 		}
-		return f.Default()
+		return of
 	}
 	for i := range m.Descriptor().Fields().Len() {
 		switch f := m.Descriptor().Fields().Get(i); {

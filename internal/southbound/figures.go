@@ -17,7 +17,7 @@ const (
 	// Patience is how long a request waits for answers of machines: longer than any data
 	// plane takes to count.
 	Patience = 2500 * time.Millisecond
-	// maxFigures is of how many groups one machine may tell.
+	// maxFigures is of how many groups, and of how many routes, one machine may tell.
 	maxFigures = 100_000
 	// maxReasons is how many reasons of drops one machine may know.
 	maxReasons = 256
@@ -26,6 +26,7 @@ const (
 // Figures are the counters of one machine.
 type Figures struct {
 	Groups    []model.GroupFigures
+	Requests  []model.RequestFigures
 	Frontends []model.FrontendFigures
 	// Drops are packets, by the name of the reason.
 	Drops map[string]uint64
@@ -54,7 +55,7 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
 	answers := make(map[string]Figures, len(told))
 	for machine, f := range told {
-		answers[machine] = Figures{Groups: wire.FiguresOf(f), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
+		answers[machine] = Figures{Groups: wire.FiguresOf(f), Requests: wire.RequestFiguresOf(f.GetRequests()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
 	}
 	return answers
 }
@@ -203,6 +204,9 @@ func trimFigures(f *agentv1.Figures) {
 	})
 	f.Frontends = slices.DeleteFunc(first(f.GetFrontends(), maxFrontends), func(g *agentv1.FrontendFigures) bool {
 		return len(g.GetName()) > maxName
+	})
+	f.Requests = slices.DeleteFunc(first(f.GetRequests(), maxFigures), func(r *agentv1.RequestFigures) bool {
+		return len(r.GetListener()) > maxName || len(r.GetHost()) > maxName || len(r.GetRoute()) > maxName || len(r.GetClasses()) > model.StatusClasses
 	})
 	backends := 0
 	for _, g := range f.GetFrontends() {

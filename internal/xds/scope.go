@@ -37,6 +37,8 @@ const (
 	unknownHost = "unknown_host"
 	// hostSection says of a virtual host which server names it is served under.
 	hostSection = "section"
+	// hostName says of a virtual host which host it is, for counters of requests.
+	hostName = "host"
 	// noUpgrade marks hosts that take no WebSockets.
 	noUpgrade = "no_upgrade"
 )
@@ -165,7 +167,7 @@ func bare(source string) string {
 
 // notesOfHost is what the normaliser is told of a virtual host; nil is nothing.
 func notesOfHost(h model.VirtualHost, refuses bool) *corev3.Metadata {
-	fields := map[string]*structpb.Value{}
+	fields := map[string]*structpb.Value{hostName: structpb.NewStringValue(h.Host)}
 	if h.Section != "" {
 		fields[hostSection] = structpb.NewStringValue(h.Section)
 	}

@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37, 0}
 }
 
 type Proxy_State int32
@@ -197,7 +197,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -2720,7 +2720,9 @@ type Figures struct {
 	// Those of frontends, sorted by name.
 	Frontends []*FrontendFigures `protobuf:"bytes,3,rep,name=frontends,proto3" json:"frontends,omitempty"`
 	// Packets that were dropped, by the name of the reason.
-	Drops         map[string]uint64 `protobuf:"bytes,4,rep,name=drops,proto3" json:"drops,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	Drops map[string]uint64 `protobuf:"bytes,4,rep,name=drops,proto3" json:"drops,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
+	// Requests of clients that the proxy has counted since it began, sorted by listener, host and route.
+	Requests      []*RequestFigures `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2783,6 +2785,85 @@ func (x *Figures) GetDrops() map[string]uint64 {
 	return nil
 }
 
+func (x *Figures) GetRequests() []*RequestFigures {
+	if x != nil {
+		return x.Requests
+	}
+	return nil
+}
+
+// RequestFigures are those of one route of one host.
+type RequestFigures struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Listener string                 `protobuf:"bytes,1,opt,name=listener,proto3" json:"listener,omitempty"`
+	// Empty: no virtual host has the host that clients asked for.
+	Host string `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
+	// The route's name; empty: no route matched.
+	Route string `protobuf:"bytes,3,opt,name=route,proto3" json:"route,omitempty"`
+	// Requests by the class of the status: none (the client left before an answer), 1xx, 2xx, 3xx, 4xx, 5xx.
+	Classes       []uint64 `protobuf:"varint,4,rep,packed,name=classes,proto3" json:"classes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequestFigures) Reset() {
+	*x = RequestFigures{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequestFigures) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequestFigures) ProtoMessage() {}
+
+func (x *RequestFigures) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequestFigures.ProtoReflect.Descriptor instead.
+func (*RequestFigures) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RequestFigures) GetListener() string {
+	if x != nil {
+		return x.Listener
+	}
+	return ""
+}
+
+func (x *RequestFigures) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *RequestFigures) GetRoute() string {
+	if x != nil {
+		return x.Route
+	}
+	return ""
+}
+
+func (x *RequestFigures) GetClasses() []uint64 {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
 // FrontendFigures are those of one frontend.
 type FrontendFigures struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2797,7 +2878,7 @@ type FrontendFigures struct {
 
 func (x *FrontendFigures) Reset() {
 	*x = FrontendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2809,7 +2890,7 @@ func (x *FrontendFigures) String() string {
 func (*FrontendFigures) ProtoMessage() {}
 
 func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2822,7 +2903,7 @@ func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendFigures.ProtoReflect.Descriptor instead.
 func (*FrontendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *FrontendFigures) GetName() string {
@@ -2881,7 +2962,7 @@ type BackendFigures struct {
 
 func (x *BackendFigures) Reset() {
 	*x = BackendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +2974,7 @@ func (x *BackendFigures) String() string {
 func (*BackendFigures) ProtoMessage() {}
 
 func (x *BackendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +2987,7 @@ func (x *BackendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendFigures.ProtoReflect.Descriptor instead.
 func (*BackendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BackendFigures) GetAddress() []byte {
@@ -2995,7 +3076,7 @@ type GroupFigures struct {
 
 func (x *GroupFigures) Reset() {
 	*x = GroupFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3088,7 @@ func (x *GroupFigures) String() string {
 func (*GroupFigures) ProtoMessage() {}
 
 func (x *GroupFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3101,7 @@ func (x *GroupFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
 func (*GroupFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GroupFigures) GetName() string {
@@ -3089,7 +3170,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3182,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3195,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Session) GetPeer() string {
@@ -3256,7 +3337,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3349,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3362,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -3326,7 +3407,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3338,7 +3419,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3351,7 +3432,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -3393,7 +3474,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3405,7 +3486,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3418,7 +3499,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -3475,7 +3556,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3568,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3581,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -3566,7 +3647,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3578,7 +3659,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3591,7 +3672,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -3645,7 +3726,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3657,7 +3738,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3670,7 +3751,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Trust) GetIssuer() []byte {
@@ -3926,16 +4007,22 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\fbackend_port\x18\x05 \x01(\rR\vbackendPort\x12\x18\n" +
 	"\amachine\x18\x06 \x01(\tR\amachine\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
-	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\x91\x02\n" +
+	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\xd0\x02\n" +
 	"\aFigures\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\x04R\x05asked\x127\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1f.fairlead.agent.v1.GroupFiguresR\x06groups\x12@\n" +
 	"\tfrontends\x18\x03 \x03(\v2\".fairlead.agent.v1.FrontendFiguresR\tfrontends\x12;\n" +
-	"\x05drops\x18\x04 \x03(\v2%.fairlead.agent.v1.Figures.DropsEntryR\x05drops\x1a8\n" +
+	"\x05drops\x18\x04 \x03(\v2%.fairlead.agent.v1.Figures.DropsEntryR\x05drops\x12=\n" +
+	"\brequests\x18\x05 \x03(\v2!.fairlead.agent.v1.RequestFiguresR\brequests\x1a8\n" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xb1\x01\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"p\n" +
+	"\x0eRequestFigures\x12\x1a\n" +
+	"\blistener\x18\x01 \x01(\tR\blistener\x12\x12\n" +
+	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
+	"\x05route\x18\x03 \x01(\tR\x05route\x12\x18\n" +
+	"\aclasses\x18\x04 \x03(\x04R\aclasses\"\xb1\x01\n" +
 	"\x0fFrontendFigures\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -4052,7 +4139,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -4087,45 +4174,46 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*Flows)(nil),                 // 30: fairlead.agent.v1.Flows
 	(*Flow)(nil),                  // 31: fairlead.agent.v1.Flow
 	(*Figures)(nil),               // 32: fairlead.agent.v1.Figures
-	(*FrontendFigures)(nil),       // 33: fairlead.agent.v1.FrontendFigures
-	(*BackendFigures)(nil),        // 34: fairlead.agent.v1.BackendFigures
-	(*GroupFigures)(nil),          // 35: fairlead.agent.v1.GroupFigures
-	(*Session)(nil),               // 36: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 37: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 38: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 39: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 40: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 41: fairlead.agent.v1.Instruction
-	(*Trust)(nil),                 // 42: fairlead.agent.v1.Trust
-	nil,                           // 43: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 44: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 45: google.protobuf.Timestamp
+	(*RequestFigures)(nil),        // 33: fairlead.agent.v1.RequestFigures
+	(*FrontendFigures)(nil),       // 34: fairlead.agent.v1.FrontendFigures
+	(*BackendFigures)(nil),        // 35: fairlead.agent.v1.BackendFigures
+	(*GroupFigures)(nil),          // 36: fairlead.agent.v1.GroupFigures
+	(*Session)(nil),               // 37: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 38: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 39: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 40: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 41: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 42: fairlead.agent.v1.Instruction
+	(*Trust)(nil),                 // 43: fairlead.agent.v1.Trust
+	nil,                           // 44: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	44, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	44, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	45, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	45, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	44, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	44, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	44, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	45, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	45, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	45, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	44, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	45, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	44, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	44, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	44, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	45, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	45, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	45, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	44, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	44, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	45, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	45, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
-	38, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	40, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	36, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	37, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	39, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	41, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	37, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	38, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
 	32, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
 	26, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
 	27, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
@@ -4133,36 +4221,37 @@ var file_proto_agent_v1_agent_proto_depIdxs = []int32{
 	25, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
 	30, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
 	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	45, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	46, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
 	31, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	44, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	35, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	33, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	43, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	34, // 37: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	45, // 38: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	44, // 39: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	45, // 40: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	39, // 41: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 42: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 43: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	44, // 44: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	29, // 45: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	42, // 46: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
-	44, // 47: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
-	18, // 48: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 49: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	24, // 50: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	22, // 51: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
-	20, // 52: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 53: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	41, // 54: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	23, // 55: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
-	52, // [52:56] is the sub-list for method output_type
-	48, // [48:52] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	45, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	36, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	34, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	44, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	33, // 37: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
+	35, // 38: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	46, // 39: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	45, // 40: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	46, // 41: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	40, // 42: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 43: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 44: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	45, // 45: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	29, // 46: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	43, // 47: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
+	45, // 48: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
+	18, // 49: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 50: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	24, // 51: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	22, // 52: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
+	20, // 53: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 54: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	42, // 55: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	23, // 56: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
+	53, // [53:57] is the sub-list for method output_type
+	49, // [49:53] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -4171,14 +4260,14 @@ func file_proto_agent_v1_agent_proto_init() {
 		return
 	}
 	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_proto_agent_v1_agent_proto_msgTypes[31].OneofWrappers = []any{}
+	file_proto_agent_v1_agent_proto_msgTypes[32].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,0 +1,56 @@
+package xds_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
+)
+
+// Envoy counts each request once, by listener, host, route and class of the status.
+func TestRequestsAreCounted(t *testing.T) {
+	w := newWorld(t)
+	l := model.Listener{ID: "shared/http", Port: freePort(t), Protocol: model.ProtocolHTTP}
+	answers := func(name, path string, status uint32) model.Route {
+		return model.Route{
+			Name: name, Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: path}}, Respond: &model.Respond{Status: status},
+		}
+	}
+	w.listen(l, xds.Options{},
+		model.VirtualHost{HostKey: model.HostKey{Listener: l.ID, Host: "a.test"}, Routes: []model.Route{
+			answers("HTTPRoute/team/app/rules/0/matches/0", "/good", 204), answers("HTTPRoute/team/app/rules/1/matches/0", "/bad", 503),
+		}},
+		model.VirtualHost{HostKey: model.HostKey{Listener: l.ID, Host: "*.b.test"}, Routes: []model.Route{answers("HTTPRoute/other/web.v1/rules/0/matches/0", "/", 404)}},
+	)
+	for range 3 {
+		w.get(l.Port, "a.test", "/good")
+	}
+	w.get(l.Port, "a.test", "/bad")
+	w.get(l.Port, "a.test", "/elsewhere")
+	w.get(l.Port, "x.b.test", "/")
+	w.get(l.Port, "c.test", "/")
+	name := func(host, route, class string) string {
+		return fmt.Sprintf("fairlead.requests.@listener.shared/http.@host.%s.@route.%s.@class.%s", host, route, class)
+	}
+	want := []string{
+		name("*.b.test", "HTTPRoute/other/web.v1/rules/0/matches/0", "4xx") + ": 1",
+		name("", "", "4xx") + ": 1",
+		name("a.test", "", "4xx") + ": 1",
+		name("a.test", "HTTPRoute/team/app/rules/0/matches/0", "2xx") + ": 3",
+		name("a.test", "HTTPRoute/team/app/rules/1/matches/0", "5xx") + ": 1",
+	}
+	w.eventually("seven requests", func() error {
+		text, err := w.envoy.Admin(w.ctx, http.MethodGet, "/stats?filter=^fairlead[.]")
+		if err != nil {
+			return err
+		}
+		if got := slices.Sorted(strings.SplitSeq(strings.TrimSpace(text), "\n")); !slices.Equal(got, want) {
+			return fmt.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+		return nil
+	})
+}
