@@ -179,8 +179,8 @@ type UpstreamNamespaces struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	Include []string `json:"include,omitempty"`
 
-	// Exclude takes namespaces out again. Namespaces of a cluster whose name begins with
-	// "kube-" are out unless include names them.
+	// Exclude takes namespaces out again. The namespaces kube-system, kube-public and
+	// kube-node-lease of a cluster are out unless include names them.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=4096

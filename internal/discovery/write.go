@@ -43,10 +43,13 @@ func (d *Discovery) troubled(o client.Object, err error) {
 	case *discoveryv1.EndpointSlice:
 		k.Kind = snapshot.KindEndpointSlice
 	default:
-		return // a copy by Gimbal
+		k.Kind = gimbalEndpoints
 	}
 	_ = d.ask(context.Background(), func(s *state) { s.troubles[k] = clip(err.Error()) }) // else it ends
 }
+
+// gimbalEndpoints are Endpoints that are to be deleted: Gimbal wrote them.
+const gimbalEndpoints snapshot.Kind = "Endpoints"
 
 // unwritten are the objects of an upstream that the API refuses to store, or to delete, or that fail otherwise.
 type unwritten struct {
@@ -60,6 +63,9 @@ func (s *state) unwrittenBy() map[string]unwritten {
 	all := map[string]unwritten{}
 	maps.DeleteFunc(s.troubles, func(k snapshot.Key, why string) bool {
 		name := s.mirror.Unwritten(k)
+		if k.Kind == gimbalEndpoints {
+			name = s.mirror.Copied(k.Name)
+		}
 		if name == "" {
 			return true
 		}

@@ -42,15 +42,12 @@ func Selects(spec *v1alpha1.UpstreamSpec, scope, scopeName string) bool {
 		})
 	}
 	include := spec.Namespaces.Include
-	if spec.Kubernetes != nil && strings.HasPrefix(scope, systemPrefix) {
-		include = slices.DeleteFunc(slices.Clone(include), func(p string) bool { return !strings.HasPrefix(p, systemPrefix) })
+	if spec.Kubernetes != nil && model.IsSystemNamespace(scope) {
+		include = slices.DeleteFunc(slices.Clone(include), func(p string) bool { return !strings.HasPrefix(p, model.SystemPrefix) })
 		return matches(include) && !matches(spec.Namespaces.Exclude)
 	}
 	return (len(include) == 0 || matches(include)) && !matches(spec.Namespaces.Exclude)
 }
-
-// systemPrefix begins the names of a cluster's own namespaces. Only patterns that begin like this include them.
-const systemPrefix = "kube-"
 
 // plainName is the name of a service here, if no other one has it.
 func (u *upstream) plainName(k model.UpstreamKey) string {

@@ -39,7 +39,7 @@ func TestSelects(t *testing.T) {
 		include, exclude string
 		selects, not     string // "id=name" is a project
 	}{
-		{"", "", "team default 5c1e=Team kube", "kube-system kube-x"},
+		{"", "", "team default 5c1e=Team kube kube-prometheus", "kube-system kube-public kube-node-lease"},
 		{"*", "", "team default", "kube-system"},
 		{"kube-system team", "", "team kube-system", "kube-public teams"},
 		{"kube-*", "", "kube-system", "team"},

@@ -97,9 +97,10 @@ func zonesOf(hints []string) []discoveryv1.ForZone {
 }
 
 func (u *upstream) service(e *service, ports []model.UpstreamPort) *corev1.Service {
+	theirs := labelsOf(e.from)
 	o := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: e.name.Namespace, Name: e.name.Name, Labels: u.labels(e),
+			Namespace: e.name.Namespace, Name: e.name.Name, Labels: u.labels(e, theirs),
 			Annotations: maps.Clone(e.from.Annotations),
 		},
 		Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Type: corev1.ServiceTypeClusterIP},
@@ -107,8 +108,15 @@ func (u *upstream) service(e *service, ports []model.UpstreamPort) *corev1.Servi
 	if o.Annotations == nil {
 		o.Annotations = map[string]string{}
 	}
+	note, stored := o.Annotations[annotationCopied]
 	for _, k := range ours {
 		delete(o.Annotations, k)
+	}
+	switch {
+	case !stored:
+		o.Annotations[annotationCopied] = noteCopied(theirs, o.Annotations)
+	case note != "":
+		o.Annotations[annotationCopied] = note
 	}
 	o.Annotations[v1alpha1.AnnotationUpstreamObject] = e.from.Object
 	if e.guessed == (snapshot.Name{}) {
@@ -127,14 +135,20 @@ func (u *upstream) service(e *service, ports []model.UpstreamPort) *corev1.Servi
 	return o
 }
 
-// labels are those of a Service: the upstream's, where they can be, and ours.
-func (u *upstream) labels(e *service) map[string]string {
+// labelsOf are the labels of a service that its Service here can have.
+func labelsOf(s *model.UpstreamService) map[string]string {
 	labels := map[string]string{}
-	for k, v := range e.from.Labels {
+	for k, v := range s.Labels {
 		if !isReserved(k) && len(validation.IsQualifiedName(k)) == 0 && len(validation.IsValidLabelValue(v)) == 0 {
 			labels[k] = v
 		}
 	}
+	return labels
+}
+
+// labels are those of a Service: those of the upstream, and ours.
+func (u *upstream) labels(e *service, theirs map[string]string) map[string]string {
+	labels := maps.Clone(theirs)
 	labels[v1alpha1.LabelUpstream], labels[managedBy] = u.name, manager
 	if u.object.Spec.Naming == v1alpha1.NamingGimbal {
 		maps.Copy(labels, gimbalLabels(u.name, e.from))
@@ -224,7 +238,7 @@ const (
 // ours are the annotations that only Fairlead gives.
 var ours = []string{
 	v1alpha1.AnnotationUpstreamObject, v1alpha1.AnnotationUpstreamService, annotationSlice, annotationScopeName,
-	v1alpha1.AnnotationWeights, v1alpha1.AnnotationBackups,
+	v1alpha1.AnnotationWeights, v1alpha1.AnnotationBackups, annotationCopied,
 }
 
 // merged is a stored object with the wanted fields: the stored one itself if it has them, the wanted one if none is stored.
@@ -252,8 +266,9 @@ func Merge(live, wanted metav1.Object) bool {
 	if has(live, wanted) {
 		return false
 	}
-	live.SetLabels(with(live.GetLabels(), wanted.GetLabels(), nil))
-	live.SetAnnotations(with(live.GetAnnotations(), wanted.GetAnnotations(), ours))
+	labels, annotations := copied(live.GetAnnotations())
+	live.SetLabels(with(live.GetLabels(), wanted.GetLabels(), labels))
+	live.SetAnnotations(with(live.GetAnnotations(), wanted.GetAnnotations(), ours, annotations))
 	switch w := wanted.(type) {
 	case *corev1.Service:
 		if l, is := live.(*corev1.Service); is {
@@ -270,7 +285,8 @@ func Merge(live, wanted metav1.Object) bool {
 
 // has says whether an object has the wanted fields.
 func has(o, wanted metav1.Object) bool {
-	if !contains(o.GetLabels(), wanted.GetLabels(), nil) || !contains(o.GetAnnotations(), wanted.GetAnnotations(), ours) {
+	labels, annotations := copied(o.GetAnnotations())
+	if !contains(o.GetLabels(), wanted.GetLabels(), labels) || !contains(o.GetAnnotations(), wanted.GetAnnotations(), ours, annotations) {
 		return false
 	}
 	switch w := wanted.(type) {
@@ -285,28 +301,31 @@ func has(o, wanted metav1.Object) bool {
 }
 
 // with returns a map with the wanted values in it, and without those keys of ours that are not wanted.
-func with(live, wanted map[string]string, ours []string) map[string]string {
+func with(live, wanted map[string]string, ours ...[]string) map[string]string {
 	next := maps.Clone(live)
 	if next == nil {
 		next = map[string]string{}
 	}
-	for _, k := range ours {
-		delete(next, k)
+	for _, keys := range ours {
+		for _, k := range keys {
+			delete(next, k)
+		}
 	}
 	maps.Copy(next, wanted)
 	return next
 }
 
 // contains says whether a map is as with would make it.
-func contains(live, wanted map[string]string, ours []string) bool {
+func contains(live, wanted map[string]string, ours ...[]string) bool {
 	for k, v := range wanted {
 		if text, is := live[k]; !is || text != v {
 			return false
 		}
 	}
-	for _, k := range ours {
-		if _, is := live[k]; is {
-			if _, is := wanted[k]; !is {
+	for _, keys := range ours {
+		for _, k := range keys {
+			_, is := live[k]
+			if _, want := wanted[k]; is && !want {
 				return false
 			}
 		}

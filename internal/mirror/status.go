@@ -119,6 +119,15 @@ func (m *Mirror) Unwritten(k snapshot.Key) string {
 	return m.ownerOf(o)
 }
 
+// Copied is the upstream of a Service that was taken over from Gimbal while there are EndpointSlices of Gimbal's Endpoints;
+// "": there are none.
+func (m *Mirror) Copied(service snapshot.Name) string {
+	if o := m.services[service]; o != nil && len(m.copies[service]) > 0 {
+		return m.ownerOf(o)
+	}
+	return ""
+}
+
 // Left is what is left of an Upstream that does not exist any more.
 type Left struct {
 	Counts

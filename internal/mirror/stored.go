@@ -71,7 +71,7 @@ func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, all []*d
 	}
 	s := &model.UpstreamService{
 		Key: e.key, ScopeName: e.from.ScopeName, Object: cmp.Or(o.Annotations[v1alpha1.AnnotationUpstreamObject], "Service "+e.key.String()),
-		Labels: o.Labels, Annotations: o.Annotations, Ports: portsOf(o),
+		Labels: o.Labels, Annotations: asStored(o.Annotations), Ports: portsOf(o),
 	}
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
 	for _, o := range all {

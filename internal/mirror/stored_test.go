@@ -54,7 +54,7 @@ func TestStoredIsReadAgain(t *testing.T) {
 			}
 			want = map[string]string{
 				"note": "a b", v1alpha1.AnnotationUpstreamObject: "load balancer lb (web)", v1alpha1.AnnotationUpstreamService: "5c1e/lb",
-				"fairlead.dev/upstream-project": "team",
+				"fairlead.dev/upstream-project": "team", "fairlead.dev/upstream-copied": "app;note",
 			}
 			if !maps.Equal(o.Annotations, want) {
 				t.Errorf("the annotations are %v", o.Annotations)
@@ -441,5 +441,38 @@ func TestForgedAnnotations(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Labels and annotations that the upstream takes away go; those that others have added stay, also after a restart.
+func TestRemovedLabelsGo(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up")
+	s := app("team/app", "10.0.0.1")
+	s.Labels, s.Annotations = map[string]string{"app": "web", "tier": "front"}, map[string]string{"projectcontour.io/upstream-protocol.tls": "443", "note": "a"}
+	w.list("up", s)
+	w.settle()
+	key := snapshot.Key{Kind: snapshot.KindService, Name: snapshot.Name{Namespace: "team", Name: "up-app"}}
+	edited := w.api[key].DeepCopyObject().(*corev1.Service)
+	edited.Labels["ours"], edited.Annotations["theirs"] = "x", "y"
+	w.store(edited)
+	w.settle()
+	w.restart(w.m.upstreams["up"].object)
+	w.settle()
+	next := *s
+	next.Labels, next.Annotations = map[string]string{"app": "api"}, map[string]string{"note": "a"}
+	w.list("up", &next)
+	w.settle()
+	for _, o := range []snapshot.Object{w.api[key], w.effect[key]} {
+		want := map[string]string{"app": "api", "ours": "x", v1alpha1.LabelUpstream: "up", "app.kubernetes.io/managed-by": "fairlead"}
+		if !maps.Equal(o.GetLabels(), want) {
+			t.Errorf("the labels are %v", o.GetLabels())
+		}
+		if a := o.GetAnnotations(); a["note"] != "a" || a["theirs"] != "y" || a["projectcontour.io/upstream-protocol.tls"] != "" || a["fairlead.dev/upstream-copied"] != "app;note" {
+			t.Errorf("the annotations are %v", a)
+		}
+	}
+	if changed := w.settle(); len(changed) > 0 {
+		t.Errorf("it wrote %v again", changed)
 	}
 }

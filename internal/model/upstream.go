@@ -126,6 +126,14 @@ const (
 	RefusedUnselected RefusalReason = "Unselected" // spec.namespaces does not select it
 )
 
+// SystemPrefix begins the names of patterns that include the namespaces of IsSystemNamespace.
+const SystemPrefix = "kube-"
+
+// IsSystemNamespace says whether a namespace is one of those that every Kubernetes cluster has for itself.
+func IsSystemNamespace(name string) bool {
+	return name == "kube-system" || name == "kube-public" || name == "kube-node-lease"
+}
+
 // MatchPattern compares a name with a pattern in which "*" stands for any characters.
 func MatchPattern(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")

@@ -70,6 +70,7 @@ func mapper() meta.RESTMapper {
 		{"Lease", coordinationv1.SchemeGroupVersion.WithResource("leases")},
 		{"Event", corev1.SchemeGroupVersion.WithResource("events")},
 		{"ServiceAccount", corev1.SchemeGroupVersion.WithResource("serviceaccounts")},
+		{"Endpoints", corev1.SchemeGroupVersion.WithResource("endpoints")},
 	} {
 		m.AddSpecific(r.gvr.GroupVersion().WithKind(r.kind), r.gvr, r.gvr, meta.RESTScopeNamespace)
 	}

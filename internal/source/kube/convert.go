@@ -26,7 +26,7 @@ type service struct {
 	ports               []model.UpstreamPort
 	refused             []model.UpstreamRefusal
 	more                int // refusals than these
-	// excluded services are refused as a whole: they have neither ports nor slices.
+	// excluded services have no slices. Those that are refused as a whole have no ports either.
 	excluded bool
 }
 
@@ -58,14 +58,12 @@ func convertService(o *corev1.Service) *service {
 			}}}
 		}
 	}
-	if o.Spec.Type == corev1.ServiceTypeExternalName {
-		return &service{excluded: true, refused: []model.UpstreamRefusal{{
-			Object: object, Reason: model.RefusedExternalName,
-			Message: fmt.Sprintf("it is a name (%s), which has no endpoints", clip(o.Spec.ExternalName)),
-		}}}
-	}
 	out := &service{labels: copyLabels(o.Labels), annotations: copyAnnotations(o.Annotations)}
 	r := refusals{object: object}
+	if o.Spec.Type == corev1.ServiceTypeExternalName { // a route to one of its ports is valid, and answers 503
+		out.excluded = true
+		r.add(object, model.RefusedExternalName, "it is a name (%s), which has no endpoints", clip(o.Spec.ExternalName))
+	}
 	ports := o.Spec.Ports
 	if len(ports) > maxServicePorts {
 		r.add(object, model.RefusedAnswer, "it has %d ports, and %d are read", len(ports), maxServicePorts)

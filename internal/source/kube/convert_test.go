@@ -78,7 +78,7 @@ func TestConvertService(t *testing.T) {
 			func(o *corev1.Service) {
 				o.Spec.Type, o.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.org"
 			},
-			&service{excluded: true, refused: []model.UpstreamRefusal{{
+			&service{excluded: true, ports: []model.UpstreamPort{{Name: "http", Port: 80, Protocol: "TCP"}}, refused: []model.UpstreamRefusal{{
 				Object: "Service a/one", Reason: model.RefusedExternalName, Message: "it is a name (example.org), which has no endpoints",
 			}}},
 		},

@@ -12,10 +12,10 @@
 // gives a Put or a Remove after a few milliseconds. What does not change what is given, gives nothing. If some of the
 // selected namespaces cannot be read, there is no Replace until they can; the others are given by Put.
 //
-// Services that cannot be backends are given without ports and slices, and Refused says why: those of type ExternalName
-// (Reason ExternalName), and those that were discovered by this or another Fairlead or Gimbal (Reason Loop). Not given
+// Services that cannot be backends are given without slices, and Refused says why: those of type ExternalName (Reason
+// ExternalName), and, without ports too, those that were discovered by this or another Fairlead or Gimbal (Reason Loop). Not given
 // at all are the Service default/kubernetes, Services that the selector or the selection of namespaces leaves out, and
-// EndpointSlices without a Service. Namespaces whose name begins with "kube-" are left out unless an entry of include
+// EndpointSlices without a Service. The namespaces kube-system, kube-public and kube-node-lease are left out unless an entry of include
 // begins so.
 //
 // Objects whose names Kubernetes cannot have are left out. At most maxRefusals are said of a service.

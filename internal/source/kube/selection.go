@@ -11,9 +11,6 @@ import (
 // maxNamespaced is up to how many namespaces are followed one by one. More are filtered from lists of all namespaces.
 const maxNamespaced = 16
 
-// systemPrefix begins the names of a cluster's own namespaces.
-const systemPrefix = "kube-"
-
 // selection selects namespaces.
 type selection struct {
 	include, exclude []string
@@ -29,8 +26,8 @@ func (s selection) has(namespace string) bool {
 	if slices.ContainsFunc(s.exclude, matches) {
 		return false
 	}
-	if strings.HasPrefix(namespace, systemPrefix) {
-		return slices.ContainsFunc(s.include, func(p string) bool { return strings.HasPrefix(p, systemPrefix) && matches(p) })
+	if model.IsSystemNamespace(namespace) {
+		return slices.ContainsFunc(s.include, func(p string) bool { return strings.HasPrefix(p, model.SystemPrefix) && matches(p) })
 	}
 	return len(s.include) == 0 || slices.ContainsFunc(s.include, matches)
 }

@@ -17,8 +17,11 @@ import (
 // Labels that every service has of its load balancer.
 const (
 	labelID   = v1alpha1.LabelLoadBalancerID
-	labelName = v1alpha1.LabelLoadBalancerName // only if a label can have that value
+	labelName = v1alpha1.LabelLoadBalancerName // as it is, also if no label can have that value
 )
+
+// longestName is Octavia's bound for a name.
+const longestName = 255
 
 // labelKeyBytes is the length of the longest key of a label: a domain, a slash and a name.
 const labelKeyBytes = validation.DNS1123SubdomainMaxLength + 1 + validation.LabelValueMaxLength
@@ -60,6 +63,8 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 		case l.DefaultPoolID != "":
 			isDefault[l.DefaultPoolID] = true
 			c.add(main, l, port, pools[l.DefaultPoolID])
+		default: // its port has no endpoints: a pool may be set again
+			main.Ports = append(main.Ports, port)
 		}
 	}
 	services := []*model.UpstreamService{main}
@@ -155,7 +160,7 @@ func labels(lb *loadBalancer) map[string]string {
 	}
 	all[labelID] = lb.ID
 	delete(all, labelName)
-	if lb.Name != "" && isLabelValue(lb.Name) {
+	if lb.Name != "" && len(lb.Name) <= longestName {
 		all[labelName] = lb.Name
 	}
 	return all

@@ -52,7 +52,7 @@ func TestConvert(t *testing.T) {
 		{"error after it was active", `{"lb":{"provisioning_status":"ERROR"},` + backed + `}`, "lb: port-80/TCP=10.0.0.1:8080"},
 		{"error while it was created", `{"lb":{"provisioning_status":"ERROR"},` + strings.ReplaceAll(backed, "ACTIVE", "ERROR") + `}`, ""},
 		{"no listener", `{}`, "lb: "},
-		{"no pool", `{"listeners":[{"id":"l","protocol":"HTTP","protocol_port":80}]}`, "lb: "},
+		{"no pool", `{"listeners":[{"id":"l","protocol":"HTTP","protocol_port":80}]}`, "lb: port-80/TCP="},
 		{"no member", `{` + web + `}`, "lb: port-80/TCP="},
 		{"lost pool", `{"listeners":[{"id":"l","protocol":"HTTP","protocol_port":80,"default_pool_id":"b"}]}`, "lb: port-80/TCP=; !Answer listener l of load balancer lb: its pool b does not exist"},
 		{
@@ -125,7 +125,7 @@ func TestConvert(t *testing.T) {
 				{"id":"5","action":"REDIRECT_TO_POOL","listener_id":"2","redirect_pool_id":"c","provisioning_status":"DELETED"}],
 			 "members":{"a":[{"id":"m","address":"10.0.0.1","protocol_port":8080}],"b":[{"id":"n","address":"10.0.0.2","protocol_port":8080}],
 				"d":[{"id":"o","address":"10.0.0.3","protocol_port":8080}]}}`,
-			"b: port-80/TCP=10.0.0.2:8080; port-81/TCP=10.0.0.2:8080 | lb: port-80/TCP=10.0.0.1:8080",
+			"b: port-80/TCP=10.0.0.2:8080; port-81/TCP=10.0.0.2:8080 | lb: port-80/TCP=10.0.0.1:8080; port-81/TCP=",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestConvertDescription(t *testing.T) {
 	seen := time.Date(2026, 11, 28, 1, 2, 4, 0, time.UTC)
 	got := convert(in, "team01", seen)
 	want := []*model.UpstreamService{
-		{Key: model.UpstreamKey{Scope: "p", Name: "5c1e"}, ScopeName: "team01", Object: "load balancer 5c1e (web)"},
+		{Key: model.UpstreamKey{Scope: "p", Name: "5c1e"}, ScopeName: "team01", Object: "load balancer 5c1e (web)", Ports: []model.UpstreamPort{{Name: "port-80", Port: 80, Protocol: "TCP"}}},
 		{
 			Key: model.UpstreamKey{Scope: "p", Name: "7b"}, ScopeName: "team01", Object: "pool 7b of load balancer 5c1e (web)",
 			Ports: []model.UpstreamPort{{Name: "port-80", Port: 80, Protocol: "TCP"}},
@@ -186,8 +186,8 @@ func TestConvertDescription(t *testing.T) {
 		t.Errorf("slices %v", slices)
 	}
 	in.loadBalancer.Name = "lb:team01-0"
-	if got := convert(in, "", seen); got[0].Labels[labelName] != "" || got[0].Object != "load balancer 5c1e (lb:team01-0)" {
-		t.Errorf("a name that is no label: %+v", got[0])
+	if got := convert(in, "", seen); got[0].Labels[labelName] != "lb:team01-0" || got[0].Object != "load balancer 5c1e (lb:team01-0)" {
+		t.Errorf("a name that no label can be: %+v", got[0])
 	}
 }
 
@@ -215,11 +215,11 @@ func TestConvertManyParts(t *testing.T) {
 	}
 }
 
-// A long name or tag makes no label, and nothing repeats it.
+// A long tag makes no label, and nothing repeats it. A name is given as long as it can be in Octavia.
 func TestConvertLongNames(t *testing.T) {
 	long := strings.Repeat("n", 255)
 	in := loadBalancer{ID: "lb", Name: long, Tags: []string{long, "k=" + long, long + ".example/k=v", "k=v"}}
-	if got := labels(&in); !maps.Equal(got, map[string]string{labelID: "lb", "k": "v"}) {
+	if got := labels(&in); !maps.Equal(got, map[string]string{labelID: "lb", labelName: long, "k": "v"}) {
 		t.Errorf("labels %v", got)
 	}
 	in.Name, in.Tags = strings.Repeat("n", 63), []string{strings.Repeat("k", 63) + "=" + strings.Repeat("v", 63)}
