@@ -229,7 +229,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 		return console.Serve(ctx, listener, console.Config{
 			Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
 			Standby: shown.standby,
-			Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
+			Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes, Upstreams: shown.upstreams, Top: shown.top, Backends: shown.backends, Flows: shown.flows,
 		})
 	})
 	group.Go(func() error {

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"fairlead.dev/internal/console"
@@ -10,6 +12,7 @@ import (
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
+	"fairlead.dev/internal/traffic"
 	"fairlead.dev/internal/version"
 )
 
@@ -83,6 +86,22 @@ func (s *served) routes(ctx context.Context, host, namespace string) ([]model.Ro
 		return r.Routes(ctx, plane.RouteFilter{Host: host, Namespace: namespace})
 	}
 	return nil, errStarting
+}
+
+func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, error) {
+	r := s.running.Load()
+	if r == nil {
+		return model.Top{}, errStarting
+	}
+	by, err := traffic.Parse(cmp.Or(q.By, string(traffic.Routes)))
+	if err != nil {
+		return model.Top{}, fmt.Errorf("%w: %w", console.ErrQuestion, err)
+	}
+	sort := traffic.Sort(cmp.Or(q.Sort, string(traffic.ByRate)))
+	if sort != traffic.ByRate && sort != traffic.ByErrors && sort != traffic.ByName {
+		return model.Top{}, fmt.Errorf("%w: sort %q is none of rate, errors and name", console.ErrQuestion, q.Sort)
+	}
+	return r.Top(ctx, traffic.Question{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit})
 }
 
 func (s *served) upstreams(ctx context.Context, name string) ([]model.UpstreamStatus, error) {

@@ -89,6 +89,9 @@ func (a *Agent) register(n *counters) error {
 		newBalancingCollector(a.balancer),
 		newCheckCollector(a.checks),
 	}
+	if counter, counts := a.config.Proxy.(RequestCounter); counts {
+		collectors = append(collectors, newRequestCollector(counter))
+	}
 	for _, c := range collectors {
 		if err := a.config.Registerer.Register(c); err != nil {
 			return err

@@ -10,7 +10,7 @@ import (
 
 func TestMetricsAreDocumented(t *testing.T) {
 	metricstest.Documented(t, func(r prometheus.Registerer) error {
-		a := &Agent{config: Config{Registerer: r}}
+		a := &Agent{config: Config{Registerer: r, Proxy: steadyProxy{}}}
 		return a.register(newCounters())
-	}, "fairlead_agent_", "fairlead_lb_")
+	}, "fairlead_agent_", "fairlead_lb_", "fairlead_requests_")
 }

@@ -49,6 +49,8 @@ type Config struct {
 	Revisions func(context.Context) ([]model.Revision, error)
 	// Routes are the routes of the edges; nil where there are none.
 	Routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)
+	// Top is what proxies answer a second; nil where there is none.
+	Top func(ctx context.Context, q TopQuestion) (model.Top, error)
 	// Upstreams are all upstreams, or one with its last changes; nil where there are none.
 	Upstreams func(ctx context.Context, name string) ([]model.UpstreamStatus, error)
 	// Backends are those of frontends, and Flows what flow tables have; nil where there are
@@ -95,7 +97,7 @@ func Handler(c Config) http.Handler {
 	for path, there := range map[string]bool{
 		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
 		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil,
-		v1.UpstreamsPath: c.Upstreams != nil,
+		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil,
 	} {
 		if !there {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -114,6 +116,9 @@ func Handler(c Config) http.Handler {
 	}
 	if c.Upstreams != nil {
 		mux.HandleFunc("GET "+v1.UpstreamsPath, led(c, upstreamsHandler(c.Upstreams)))
+	}
+	if c.Top != nil {
+		mux.HandleFunc("GET "+v1.TopPath, led(c, topHandler(c.Top)))
 	}
 	if c.Backends != nil {
 		mux.HandleFunc("GET "+v1.BackendsPath, led(c, backendsHandler(c.Backends)))

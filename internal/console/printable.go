@@ -7,11 +7,18 @@ import (
 
 // printable writes UTF-8 text to a terminal. What machines and peers say may hold control
 // characters, which would move the cursor or change what is on the screen: those of ASCII
-// and of C1 (U+0080 to U+009F) become question marks. New lines stay.
+// and of C1 (U+0080 to U+009F) become question marks, and so do those that change the direction of text (Unicode's property
+// Bidi_Control), by which a name can look like another one. New lines stay.
 type printable struct{ w io.Writer }
 
 // screen is the buffer in front of a printable, bytes.
 const screen = 64 << 10
+
+// turns says whether a character whose first byte is 0xe2 changes the direction of text, by its other bytes: U+200E, U+200F,
+// U+202A to U+202E, and U+2066 to U+2069.
+func turns(second, third byte) bool {
+	return second == 0x80 && (third == 0x8e || third == 0x8f || third >= 0xaa && third <= 0xae) || second == 0x81 && third >= 0xa6 && third <= 0xa9
+}
 
 // Write implements io.Writer.
 func (p printable) Write(b []byte) (int, error) {
@@ -22,6 +29,10 @@ func (p printable) Write(b []byte) (int, error) {
 			clean[i] = '?'
 		case i > 0 && b[i-1] == 0xc2 && c < 0xa0: // the two bytes of a C1 character
 			clean[i-1], clean[i] = '?', '?'
+		case i > 0 && b[i-1] == 0xd8 && c == 0x9c: // U+061C
+			clean[i-1], clean[i] = '?', '?'
+		case i > 1 && b[i-2] == 0xe2 && turns(b[i-1], c):
+			clean[i-2], clean[i-1], clean[i] = '?', '?', '?'
 		}
 	}
 	if _, err := p.w.Write(clean); err != nil {

@@ -36,9 +36,36 @@ type RequestFigures struct {
 	Classes  [StatusClasses]uint64
 }
 
+// Key is the same of all counters of one route of one host.
+func (f RequestFigures) Key() RequestFigures {
+	f.Classes = [StatusClasses]uint64{}
+	return f
+}
+
 // Compare orders by listener, host and route.
 func (f RequestFigures) Compare(g RequestFigures) int {
 	return cmp.Or(cmp.Compare(f.Listener, g.Listener), cmp.Compare(f.Host, g.Host), cmp.Compare(f.Route, g.Route))
+}
+
+// Top is what proxies have answered within some seconds.
+type Top struct {
+	// Seconds between the two times at which proxies were asked.
+	Seconds float64 `json:"seconds"`
+	// Machines whose proxies answered both times, sorted.
+	Machines []string `json:"machines"`
+	// Total is the number of rows, of which Rows may be the first.
+	Total int      `json:"total"`
+	Rows  []TopRow `json:"rows"`
+}
+
+// TopRow is what proxies have answered of one route, host, namespace or listener.
+type TopRow struct {
+	Name string `json:"name"`
+	// Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx.
+	Rate  float64                `json:"rate"`
+	Rates [StatusClasses]float64 `json:"rates"`
+	// Requests since the proxies began.
+	Requests uint64 `json:"requests"`
 }
 
 // RouteRow is one route of a virtual host as the edges have it, for people.

@@ -161,6 +161,7 @@ type Plane struct {
 	// For consoles.
 	flowing   flowQueue
 	figured   singleflight.Group // while they are asked for figures
+	top       top
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
 
@@ -220,6 +221,7 @@ func New(c Config) (*Plane, error) {
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, log: c.Log,
 		changed: func() { signal(p.signals.term) }, took: p.before.note,
 	}
+	p.top = top{now: c.Now, sample: p.figures}
 	writes := newWriteMetrics()
 	p.writer = status.NewWriter(status.Config{
 		Client: p.client, Rate: c.StatusRate, Log: c.Log, Now: c.statusNow, After: c.statusAfter, Random: c.Random, Meter: writes,

@@ -28,7 +28,7 @@ const (
 // maxRequestCounters bounds the counters of requests of one Envoy. Requests that have none are counted for their listener only.
 const maxRequestCounters = 200_000
 
-// requestStats counts the requests of a listener by host, route and class of the status (ADR 57). All listeners share the bound.
+// requestStats counts the requests of a listener by host, route and class of the status (ADR 55). All listeners share the bound.
 func requestStats(l model.Listener) *accesslogv3.AccessLog {
 	return accessLogger("envoy.access_loggers.stats", &statslogv3.Config{
 		StatsScope: &typev3.Scope{

@@ -17,6 +17,7 @@ func TestAnswersAreDeclared(t *testing.T) {
 	t.Run("flows", v1test.Same[model.FlowList, v1.FlowList])
 	t.Run("revisions", v1test.Same[[]model.Revision, []v1.Revision])
 	t.Run("upstreams", v1test.Same[[]model.UpstreamStatus, []v1.Upstream])
+	t.Run("top", v1test.Same[model.Top, v1.Top])
 	t.Run("explain", v1test.Same[explain.Explanation, v1.Explanation])
 	t.Run("explain flow", v1test.Same[explain.FlowExplanation, v1.FlowExplanation])
 }

@@ -31,6 +31,9 @@ const (
 	// UpstreamsPath is where a plane lists the upstreams, a list of Upstream. Its parameter "name" names one, whose last
 	// changes are then listed, too.
 	UpstreamsPath = "/v1/upstreams"
+	// TopPath is where a plane says what proxies answer a second, by a Top. Its parameters may be given: by (routes, hosts,
+	// namespaces or listeners), namespace, sort (rate, errors or name), and limit, a number of rows.
+	TopPath = "/v1/top"
 	// ExplainPath is where a plane explains a request, by an Explanation. Its parameters are url, which must be given,
 	// method, from, vip, sni, and any number of header ("name: value").
 	ExplainPath = "/v1/explain"

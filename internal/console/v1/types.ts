@@ -1281,6 +1281,27 @@ export interface CertificateStatus {
 // CertificateID identifies a certificate with its key: "namespace/name" of the Secret.
 export type CertificateID = string;
 
+// Top is what proxies have answered within some seconds.
+export interface Top {
+  // Seconds between the two times at which proxies were asked.
+  seconds: number;
+  // Machines whose proxies answered both times, sorted.
+  machines: string[] | null;
+  // Total is the number of rows, of which Rows may be the first.
+  total: number;
+  rows: TopRow[] | null;
+}
+
+// TopRow is what proxies have answered of one route, host, namespace or listener.
+export interface TopRow {
+  name: string;
+  // Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx.
+  rate: number;
+  rates: number[] | null;
+  // Requests since the proxies began.
+  requests: number;
+}
+
 // Upstream is one upstream as the plane knows it now, for people.
 export interface Upstream {
   name: string;

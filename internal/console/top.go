@@ -1,0 +1,105 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	v1 "fairlead.dev/internal/console/v1"
+	"fairlead.dev/internal/model"
+)
+
+// TopQuestion is what somebody wants to see of the requests.
+type TopQuestion struct {
+	By        string // routes, hosts, namespaces or listeners; empty: routes
+	Namespace string // of the owners of routes; empty: all
+	Sort      string // rate, errors or name; empty: rate
+	Limit     int    // rows; 0: all
+}
+
+// ErrQuestion is the class of questions that nobody can answer.
+var ErrQuestion = errors.New("the question is wrong")
+
+func topHandler(top func(context.Context, TopQuestion) (model.Top, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		q := r.URL.Query()
+		limit, err := strconv.Atoi(cmp.Or(q.Get("limit"), "0"))
+		if err != nil || limit < 0 {
+			http.Error(w, "limit is no number of rows", http.StatusBadRequest)
+			return
+		}
+		t, err := top(r.Context(), TopQuestion{By: q.Get("by"), Namespace: q.Get("namespace"), Sort: q.Get("sort"), Limit: limit})
+		if errors.Is(err, ErrQuestion) {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		answer(w, t, err)
+	}
+}
+
+// Top asks a plane's console what proxies answer a second.
+func (c Client) Top(ctx context.Context, q TopQuestion) (v1.Top, error) {
+	body, err := c.Get(ctx, v1.TopPath+"?"+url.Values{
+		"by": {q.By}, "namespace": {q.Namespace}, "sort": {q.Sort}, "limit": {strconv.Itoa(q.Limit)},
+	}.Encode())
+	if err != nil {
+		return v1.Top{}, err
+	}
+	var t v1.Top
+	if err := json.Unmarshal(body, &t); err != nil {
+		return v1.Top{}, fmt.Errorf("read what proxies answer from %s: %w", c.URL, err)
+	}
+	return t, nil
+}
+
+// WriteTop renders what proxies answer for a terminal. by is the title of the first column, such as "routes".
+func WriteTop(w io.Writer, t v1.Top, by string) error {
+	total := 0.0
+	for _, r := range t.Rows {
+		total += r.Rate
+	}
+	fmt.Fprintf(printable{w}, "%s requests/s, %d of %d %s, %s, over %.1f s\n\n", rate(total), len(t.Rows), t.Total, by, proxies(len(t.Machines)), t.Seconds)
+	table := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(table, "REQ/S\t2XX\t3XX\t4XX\t5XX\tNONE\tTOTAL\t  %s\n", strings.ToUpper(strings.TrimSuffix(by, "s")))
+	for _, r := range t.Rows {
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t  %s\n",
+			rate(r.Rate), rate(r.Rates[2]+r.Rates[1]), rate(r.Rates[3]), rate(r.Rates[4]), rate(r.Rates[5]), rate(r.Rates[0]), r.Requests, r.Name)
+	}
+	if err := table.Flush(); err != nil {
+		return fmt.Errorf("write what proxies answer: %w", err)
+	}
+	var err error
+	switch {
+	case len(t.Machines) == 0:
+		_, err = fmt.Fprintln(w, "no proxy has answered: 'fairlead status' shows the machines")
+	case len(t.Rows) == 0:
+		_, err = fmt.Fprintln(w, "no request: proxies have counted none for this since they began")
+	}
+	return err
+}
+
+func proxies(n int) string {
+	if n == 1 {
+		return "1 proxy"
+	}
+	return strconv.Itoa(n) + " proxies"
+}
+
+// rate is a number of requests a second, with a digit after the point while that says something.
+func rate(r float64) string {
+	switch {
+	case r == 0:
+		return "-"
+	case r < 10:
+		return strconv.FormatFloat(r, 'f', 1, 64)
+	}
+	return strconv.FormatFloat(r, 'f', 0, 64)
+}

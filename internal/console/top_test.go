@@ -1,0 +1,59 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	v1 "fairlead.dev/internal/console/v1"
+	"fairlead.dev/internal/model"
+)
+
+func TestTop(t *testing.T) {
+	server := httptest.NewServer(topHandler(func(_ context.Context, q TopQuestion) (model.Top, error) {
+		if q.Sort == "no" {
+			return model.Top{}, fmt.Errorf("%w: no", ErrQuestion)
+		}
+		return model.Top{Seconds: 1, Machines: []string{"edge-1"}, Total: 2, Rows: []model.TopRow{
+			{Name: fmt.Sprint(q), Rate: 12.25, Rates: [6]float64{0, 0, 12, 0, 0, .25}, Requests: 7},
+		}}, nil
+	}))
+	defer server.Close()
+	client := Client{URL: server.URL, HTTP: http.DefaultClient}
+	got, err := client.Top(t.Context(), TopQuestion{By: "hosts", Namespace: "team", Sort: "name", Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := WriteTop(&out, got, "hosts"); err != nil {
+		t.Fatal(err)
+	}
+	const want = `12 requests/s, 1 of 2 hosts, 1 proxy, over 1.0 s
+
+  REQ/S  2XX  3XX  4XX  5XX  NONE  TOTAL  HOST
+     12   12    -    -  0.2     -      7  {hosts team name 1}
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+	if _, err := client.Top(t.Context(), TopQuestion{Sort: "no"}); err == nil || !strings.Contains(err.Error(), "400 Bad Request: the question is wrong: no") {
+		t.Error(err)
+	}
+	if _, err := client.Top(t.Context(), TopQuestion{Limit: -1}); err == nil || !strings.Contains(err.Error(), "limit is no number of rows") {
+		t.Error(err)
+	}
+}
+
+// A name that others have written moves no cursor.
+func TestTopIsPlainText(t *testing.T) {
+	var out strings.Builder
+	if err := WriteTop(&out, v1.Top{Machines: []string{"a", "b"}, Total: 1, Rows: []v1.TopRow{{Name: "x\x1b[2J\u202ey"}}}, "hosts"); err != nil {
+		t.Fatal(err)
+	}
+	if strings.ContainsAny(out.String(), "\x1b\u202e") {
+		t.Errorf("%q", out.String())
+	}
+}

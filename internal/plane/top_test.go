@@ -1,0 +1,60 @@
+package plane
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/traffic"
+)
+
+// All viewers share the samples, proxies are asked at most once a second, and not at all when nobody looks.
+func TestTopAsksOnceForAllViewers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		began := time.Now()
+		view := top{now: time.Now, sample: func(context.Context) map[string]southbound.Figures {
+			asked++
+			n := uint64(time.Since(began)/time.Second) * 100 // 100 requests a second
+			return map[string]southbound.Figures{"edge": {Requests: []model.RequestFigures{
+				{Listener: "http", Host: "a.test", Route: "HTTPRoute/team/app/rules/0", Classes: [model.StatusClasses]uint64{2: n}},
+			}}}
+		}}
+		look := func() {
+			got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes})
+			if err != nil || len(got.Rows) != 1 || got.Rows[0].Rate != 100 {
+				t.Errorf("%+v, %v, want 100 requests a second", got, err)
+			}
+		}
+		look() // two samples, a second apart
+		if asked != 2 {
+			t.Errorf("%d questions for the first view, want 2", asked)
+		}
+		for range 5 {
+			time.Sleep(time.Second)
+			var viewers sync.WaitGroup
+			for range 50 {
+				viewers.Go(look)
+			}
+			viewers.Wait()
+		}
+		if asked != 7 {
+			t.Errorf("%d questions after five seconds of 50 viewers, want 7", asked)
+		}
+		time.Sleep(time.Hour)
+		if asked != 7 {
+			t.Error("nobody looks, and proxies are asked")
+		}
+		look()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		time.Sleep(time.Hour)
+		if _, err := view.ask(ctx, traffic.Question{By: traffic.Routes}); err == nil {
+			t.Error("a viewer that has gone has an answer")
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package traffic
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/model"
+)
+
+// By is what requests are grouped by.
+type By string
+
+// The groups of requests.
+const (
+	Routes     By = "routes"     // the resource that owns the route, such as "HTTPRoute/news/app"
+	Hosts      By = "hosts"      // the virtual host
+	Namespaces By = "namespaces" // of the owner
+	Listeners  By = "listeners"
+)
+
+// All are the groups there are, in the order in which people are told of them.
+var All = []By{Routes, Hosts, Namespaces, Listeners}
+
+// Parse reads the name of a group.
+func Parse(text string) (By, error) {
+	if by := By(text); slices.Contains(All, by) {
+		return by, nil
+	}
+	return "", fmt.Errorf("%q is none of routes, hosts, namespaces and listeners", text)
+}
+
+// None is the name of what belongs to nothing: requests for a host that no virtual host has, or that no route matches.
+const None = "(none)"
+
+// Owner is the resource that owns a route, by the route's name (model.Route): its kind, namespace and name. The parts are empty
+// for a name of another form.
+func Owner(route string) (kind, namespace, name string) {
+	parts := strings.SplitN(route, "/", 4)
+	if len(parts) < 3 {
+		return "", "", ""
+	}
+	return parts[0], parts[1], parts[2]
+}
+
+// name is the group of a counter.
+func (b By) name(f *model.RequestFigures) string {
+	name := ""
+	switch b {
+	case Routes:
+		if kind, namespace, of := Owner(f.Route); kind != "" {
+			name = kind + "/" + namespace + "/" + of
+		}
+	case Hosts:
+		name = f.Host
+	case Namespaces:
+		_, name, _ = Owner(f.Route)
+	case Listeners:
+		name = string(f.Listener)
+	}
+	if name == "" {
+		return None
+	}
+	return name
+}

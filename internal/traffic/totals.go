@@ -1,0 +1,62 @@
+package traffic
+
+import "fairlead.dev/internal/model"
+
+// Other is the name of what is beyond the bound of Totals.
+const Other = "other"
+
+// Totals adds up what the proxies of one machine have counted, one after the other, by one group. At most so many names have a total
+// of their own: those that come first, for a total never shrinks. What is beyond is Other's.
+type Totals struct {
+	by    By
+	most  int
+	last  map[model.RequestFigures][model.StatusClasses]uint64 // of the present proxy
+	names map[string]*[model.StatusClasses]uint64
+}
+
+// NewTotals returns empty Totals.
+func NewTotals(by By, most int) *Totals {
+	return &Totals{by: by, most: most, last: map[model.RequestFigures][model.StatusClasses]uint64{}, names: map[string]*[model.StatusClasses]uint64{}}
+}
+
+// Take adds what has been counted since the last call. Counters that are gone, or smaller, are those of another proxy.
+func (t *Totals) Take(figures []model.RequestFigures) {
+	next := make(map[model.RequestFigures][model.StatusClasses]uint64, len(figures))
+	for i := range figures {
+		f := &figures[i]
+		key := f.Key()
+		old := t.last[key]
+		for class, n := range f.Classes {
+			if n < old[class] {
+				old = [model.StatusClasses]uint64{}
+			}
+		}
+		total := t.of(t.by.name(f))
+		for class, n := range f.Classes {
+			total[class] += n - old[class]
+		}
+		next[key] = f.Classes
+	}
+	t.last = next
+}
+
+func (t *Totals) of(name string) *[model.StatusClasses]uint64 {
+	if t.names[name] == nil && len(t.names) >= t.most {
+		name = Other
+	}
+	if t.names[name] == nil {
+		t.names[name] = new([model.StatusClasses]uint64)
+	}
+	return t.names[name]
+}
+
+// All calls f with each total that is not 0.
+func (t *Totals) All(f func(name string, class model.StatusClass, n uint64)) {
+	for name, total := range t.names {
+		for class, n := range total {
+			if n > 0 {
+				f(name, model.StatusClass(class), n)
+			}
+		}
+	}
+}
