@@ -75,6 +75,9 @@ func WriteFlowExplanation(w io.Writer, e v1.FlowExplanation) error {
 		if f.Listener != "" {
 			b.line("its backends are the proxies of %s", list(f.Machines, 8))
 		}
+		for _, d := range e.Discovered {
+			b.line("%s", discoveredText(d))
+		}
 		writeFrontendAt(b, e.At)
 	}
 	if e.Rows > 0 {

@@ -2,12 +2,14 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -38,6 +40,30 @@ func TestFlowOfIngressRoutes(t *testing.T) {
 		if err := WriteFlowExplanation(&got, e); err != nil || !strings.Contains(got.String(), want) {
 			t.Errorf("%v, %s", err, got.String())
 		}
+	}
+}
+
+// Services of upstreams are named, with the age of what is in effect.
+func TestFlowToADiscoveredService(t *testing.T) {
+	r, err := explain.NewFlowRequest("tcp://192.0.2.1:80", "198.51.100.7:40000", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	answered := explain.Flow(r, explain.FlowWorld{
+		Balanced: &model.Balanced{Frontend: &model.Frontend{FrontendKey: r.Frontend, Owner: model.Object{Kind: "Service", Namespace: "team", Name: "up01-app"}}},
+		Groups:   []explain.Group{{Upstream: &explain.Discovered{Upstream: "up01", Object: "Service team/app", Age: 3 * time.Second}}},
+	})
+	text, err := json.Marshal(answered)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e v1.FlowExplanation
+	if err := json.Unmarshal(text, &e); err != nil {
+		t.Fatal(err)
+	}
+	var got strings.Builder
+	if err := WriteFlowExplanation(&got, e); err != nil || !strings.Contains(got.String(), "Service team/app of Upstream up01, listed 3s ago") {
+		t.Errorf("%v, %s", err, got.String())
 	}
 }
 

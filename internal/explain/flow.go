@@ -48,6 +48,8 @@ type FlowWorld struct {
 	At []FrontendAt
 	// VIP is the address over all machines; nil when nobody has it.
 	VIP *model.VIPStatus
+	// Groups are those of the frontend's targets that were discovered, with no more than what says so.
+	Groups []Group
 	// Others are frontends of the same VIP, sorted.
 	Others []model.FrontendKey
 	// FromVIP says that the client's address is a VIP itself.
@@ -78,6 +80,8 @@ type FlowExplanation struct {
 	VIP      *model.VIPStatus `json:"vip,omitempty"`
 	Frontend *model.Frontend  `json:"frontend,omitempty"`
 	At       []FrontendAt     `json:"at,omitempty"`
+	// Discovered are the services of upstreams whose endpoints are backends of the frontend.
+	Discovered []Discovered `json:"discovered,omitempty"`
 	// Hash of the flow, and the row that it chooses of so many.
 	Hash string `json:"hash,omitempty"` // hexadecimal
 	Row  int    `json:"row"`
@@ -107,6 +111,9 @@ type FlowBackend struct {
 // Flow says what becomes of a flow: which backend load balancers choose for it, and why.
 func Flow(r FlowRequest, w FlowWorld) FlowExplanation {
 	e := FlowExplanation{Request: r, VIP: w.VIP, At: w.At, Flows: w.Flows}
+	for _, g := range w.Groups {
+		e.Discovered = append(e.Discovered, *g.Upstream)
+	}
 	if w.Balanced == nil {
 		e.Answer = "nothing balances " + r.Frontend.String()
 		switch {

@@ -8,6 +8,7 @@ import (
 
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/provenance"
 )
 
 // ExplainFlow says what becomes of a flow with what is published now, and asks the
@@ -42,6 +43,7 @@ func (p *Plane) ExplainFlow(ctx context.Context, r explain.FlowRequest) (explain
 			}
 		}
 	}
+	p.dateDiscovered(ctx, w.Groups)
 	return explain.Flow(r, *w), nil
 }
 
@@ -64,6 +66,12 @@ func (l *loop) flowWorld(r explain.FlowRequest) explain.FlowWorld {
 		return w
 	}
 	w.Balanced = &model.Balanced{Frontend: e.frontend, Backends: e.backends}
+	discovered := provenance.Resources{Snapshot: l.snapshot, Statuses: l.statuses, Translator: l.translator}.World().DiscoveredOf
+	for _, t := range e.frontend.Targets {
+		if d := discovered(t.Set); d != nil {
+			w.Groups = append(w.Groups, explain.Group{Group: model.GroupID(t.Set), Upstream: d})
+		}
+	}
 	for _, name := range e.at {
 		state, known := l.plane.server.Machine(name)
 		if !seen(state, known) {

@@ -10,6 +10,8 @@ type FlowExplanation struct {
 	VIP      *VIPStatus       `json:"vip,omitempty"`
 	Frontend *Frontend        `json:"frontend,omitempty"`
 	At       []FlowFrontendAt `json:"at,omitempty"`
+	// Discovered are the services of upstreams whose endpoints are backends of the frontend.
+	Discovered []Discovered `json:"discovered,omitempty"`
 	// Hash of the flow, and the row that it chooses of so many.
 	Hash string `json:"hash,omitempty"` // hexadecimal
 	Row  int    `json:"row"`

@@ -152,6 +152,8 @@ export interface FlowExplanation {
   vip?: VIPStatus;
   frontend?: Frontend;
   at?: FlowFrontendAt[];
+  // Discovered are the services of upstreams whose endpoints are backends of the frontend.
+  discovered?: Discovered[];
   // Hash of the flow, and the row that it chooses of so many.
   // hexadecimal
   hash?: string;
