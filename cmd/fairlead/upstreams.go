@@ -183,6 +183,7 @@ func newUpstream() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "upstream",
 		Short:   "Confirm the losses of an upstream",
+		Long:    "Confirm the losses of an upstream. 'fairlead upstreams' shows the upstreams and what is held.",
 		GroupID: groupData,
 	}
 	c.AddCommand(newUpstreamConfirm())
