@@ -37,7 +37,7 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 	if lb.gone() || lb.ProvisioningStatus == pendingCreate || lb.ProvisioningStatus == failed && !t.served && !t.wasActive() {
 		return nil
 	}
-	c := converter{tree: t}
+	c := converter{tree: t, pools: map[stateOf]*endpoints{}, said: map[saidOf]bool{}, more: map[string]int{}}
 	described := "load balancer " + lb.ID
 	if lb.Name != "" {
 		described += " (" + lb.Name + ")"
@@ -64,7 +64,7 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 			isDefault[l.DefaultPoolID] = true
 			c.add(main, l, port, pools[l.DefaultPoolID])
 		default: // its port has no endpoints: a pool may be set again
-			main.Ports = append(main.Ports, port)
+			c.addPort(main, l, port)
 		}
 	}
 	services := []*model.UpstreamService{main}
@@ -99,7 +99,12 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 		slices.SortFunc(s.Refused, func(a, b model.UpstreamRefusal) int {
 			return cmp.Or(strings.Compare(a.Object, b.Object), strings.Compare(a.Message, b.Message))
 		})
-		s.Refused = slices.Compact(s.Refused) // a pool of two listeners is read twice
+		more := c.more[s.Key.Name] + max(0, len(s.Refused)-maxRefusals)
+		if s.Refused = s.Refused[:min(len(s.Refused), maxRefusals)]; more > 0 {
+			s.Refused = append(slices.Clone(s.Refused), model.UpstreamRefusal{
+				Object: s.Object, Reason: model.RefusedAnswer, Message: fmt.Sprintf("%d more of its listeners and members are left out", more),
+			})
+		}
 	}
 	slices.SortFunc(services, func(a, b *model.UpstreamService) int { return strings.Compare(a.Key.Name, b.Key.Name) })
 	return services
@@ -176,7 +181,19 @@ func isLabelValue(text string) bool {
 type converter struct {
 	tree  *tree
 	ports map[string]portResult // by ID of their listener
+	pools map[stateOf]*endpoints
+	said  map[saidOf]bool
+	more  map[string]int // refusals than those of a service, by its name
+	given int            // endpoints, of all listeners together
 }
+
+// What one load balancer may have. A pool can be that of many listeners, and each has its endpoints.
+const (
+	maxServicePorts = 1000
+	maxEndpoints    = listEntries
+	// maxRefusals bounds what is said about one service. Of the others the number is said.
+	maxRefusals = 16
+)
 
 // portResult is the port of a listener, or why it has none.
 type portResult struct {
@@ -247,22 +264,85 @@ func transport(protocol string) string {
 	return ""
 }
 
+// addPort gives a service the port of a listener; false: it has very many.
+func (c *converter) addPort(s *model.UpstreamService, l *listener, port model.UpstreamPort) bool {
+	if len(s.Ports) == maxServicePorts {
+		c.refuse(s, l, "its load balancer has very many listeners, and the ports of %d are read", maxServicePorts)
+		return false
+	}
+	s.Ports = append(s.Ports, port)
+	return true
+}
+
+// refuse notes why something of a listener is left out.
+func (c *converter) refuse(s *model.UpstreamService, l *listener, format string, args ...any) {
+	s.Refused = append(s.Refused, model.UpstreamRefusal{
+		Object: "listener " + l.ID + " of load balancer " + c.tree.loadBalancer.ID, Reason: model.RefusedAnswer, Message: fmt.Sprintf(format, args...),
+	})
+}
+
 // add gives a service the port of a listener, with a pool's members as its endpoints.
 func (c *converter) add(s *model.UpstreamService, l *listener, port model.UpstreamPort, p *pool) {
-	s.Ports = append(s.Ports, port)
-	if p == nil {
-		s.Refused = append(s.Refused, model.UpstreamRefusal{
-			Object: "listener " + l.ID + " of load balancer " + c.tree.loadBalancer.ID, Reason: model.RefusedAnswer,
-			Message: "its pool " + l.DefaultPoolID + " does not exist",
-		})
+	if !c.addPort(s, l, port) {
 		return
 	}
-	enabled := up(c.tree.loadBalancer.AdminStateUp) && up(l.AdminStateUp) && up(p.AdminStateUp)
-	type part struct {
-		port uint16
-		v6   bool
+	if p == nil {
+		c.refuse(s, l, "its pool %s does not exist", l.DefaultPoolID)
+		return
 	}
-	parts := map[part][]model.UpstreamEndpoint{}
+	all := c.endpointsOf(p, up(c.tree.loadBalancer.AdminStateUp) && up(l.AdminStateUp) && up(p.AdminStateUp))
+	if said := (saidOf{s.Key.Name, p.ID}); !c.said[said] {
+		c.said[said] = true
+		s.Refused = append(s.Refused, all.refused...)
+		c.more[s.Key.Name] += all.more
+	}
+	if c.given += all.n; all.n > 0 && c.given > maxEndpoints {
+		c.refuse(s, l, "its pool has %d endpoints; at most %d of all listeners of a load balancer are read", all.n, maxEndpoints)
+		return
+	}
+	for key, endpoints := range all.parts {
+		name := fmt.Sprintf("%s-%d", port.Name, key.port)
+		if key.v6 {
+			name += "-ipv6"
+		}
+		s.Slices = append(s.Slices, model.UpstreamSlice{
+			Name: name, Endpoints: endpoints,
+			Ports: []model.UpstreamPort{{Name: port.Name, Port: key.port, Protocol: port.Protocol}},
+		})
+	}
+}
+
+// endpoints are those of a pool, as all its listeners have them.
+type endpoints struct {
+	parts   map[part][]model.UpstreamEndpoint
+	n       int
+	refused []model.UpstreamRefusal
+	more    int // refusals than these
+}
+
+// part are the endpoints of one port and family.
+type part struct {
+	port uint16
+	v6   bool
+}
+
+// stateOf is a pool, and whether it is enabled as far as a listener is concerned.
+type stateOf struct {
+	pool    string
+	enabled bool
+}
+
+// saidOf is a service for which the refusals of a pool were said.
+type saidOf struct{ service, pool string }
+
+// endpointsOf are the endpoints of a pool. Listeners share them, so that many listeners of one pool take little memory.
+func (c *converter) endpointsOf(p *pool, enabled bool) *endpoints {
+	state := stateOf{p.ID, enabled}
+	if all := c.pools[state]; all != nil {
+		return all
+	}
+	all := &endpoints{parts: map[part][]model.UpstreamEndpoint{}}
+	c.pools[state] = all
 	taken := map[netip.AddrPort]string{}
 	for i := range c.tree.members[p.ID] {
 		m := &c.tree.members[p.ID][i]
@@ -270,7 +350,11 @@ func (c *converter) add(s *model.UpstreamService, l *listener, port model.Upstre
 			continue
 		}
 		refuse := func(reason model.RefusalReason, format string, args ...any) {
-			s.Refused = append(s.Refused, model.UpstreamRefusal{
+			if len(all.refused) >= maxRefusals {
+				all.more++
+				return
+			}
+			all.refused = append(all.refused, model.UpstreamRefusal{
 				Object: "member " + m.ID + " of pool " + p.ID, Reason: reason, Message: fmt.Sprintf(format, args...),
 			})
 		}
@@ -298,19 +382,13 @@ func (c *converter) add(s *model.UpstreamService, l *listener, port model.Upstre
 		}
 		taken[at] = m.ID
 		key := part{at.Port(), at.Addr().Is6()}
-		parts[key] = append(parts[key], endpoint)
+		all.parts[key] = append(all.parts[key], endpoint)
+		all.n++
 	}
-	for key, endpoints := range parts {
-		slices.SortFunc(endpoints, func(a, b model.UpstreamEndpoint) int { return a.Address.Compare(b.Address) })
-		name := fmt.Sprintf("%s-%d", port.Name, key.port)
-		if key.v6 {
-			name += "-ipv6"
-		}
-		s.Slices = append(s.Slices, model.UpstreamSlice{
-			Name: name, Endpoints: endpoints,
-			Ports: []model.UpstreamPort{{Name: port.Name, Port: key.port, Protocol: port.Protocol}},
-		})
+	for _, part := range all.parts {
+		slices.SortFunc(part, func(a, b model.UpstreamEndpoint) int { return a.Address.Compare(b.Address) })
 	}
+	return all
 }
 
 // endpoint of a member; false: its weight is none. A member of weight 0, and one that is

@@ -227,3 +227,27 @@ func TestConvertLongNames(t *testing.T) {
 		t.Errorf("the longest labels are missing: %v", got)
 	}
 }
+
+// A pool of many listeners takes the memory of its members once. Of what is beyond all bounds the rest is counted.
+func TestConvertPoolOfManyListeners(t *testing.T) {
+	in := parsed(t, `{"pools":[{"id":"a"}],"members":{}}`)
+	for i := range maxServicePorts + 5 {
+		in.listeners = append(in.listeners, listener{ID: fmt.Sprint(i), Protocol: "TCP", ProtocolPort: int64(i + 1), DefaultPoolID: "a"})
+	}
+	for i := range 1000 {
+		in.members["a"] = append(in.members["a"], member{ID: fmt.Sprint(i), Address: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), ProtocolPort: 80})
+	}
+	for i := range 100 {
+		in.members["a"] = append(in.members["a"], member{ID: fmt.Sprint("bad", i)})
+	}
+	s := convert(in, "", time.Time{})[0]
+	if len(s.Ports) != maxServicePorts || s.Endpoints() != maxEndpoints {
+		t.Errorf("%d ports and %d endpoints", len(s.Ports), s.Endpoints())
+	}
+	if first, other := s.Slices[0].Endpoints, s.Slices[1].Endpoints; &first[0] != &other[0] {
+		t.Error("each listener has endpoints of its own")
+	}
+	if n := len(s.Refused); n != maxRefusals+1 || s.Refused[n-1].Message != "889 more of its listeners and members are left out" {
+		t.Errorf("%d refusals, the last of them %v", n, s.Refused[n-1])
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -149,6 +150,7 @@ func (s *sessions) signIn(ctx context.Context, project string) (*session, error)
 	}
 
 	provider := &gophercloud.ProviderClient{HTTPClient: *s.http}
+	provider.HTTPClient.Transport = small{s.http.Transport}
 	provider.UseTokenLock()
 	result := tokens.Create(ctx, &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: c.AuthURL}, &options)
 	failed := func(err error) error {
@@ -194,6 +196,26 @@ func (s *sessions) signIn(ctx context.Context, project string) (*session, error)
 	}
 	return current, nil
 }
+
+// small bounds the answers to signing in. A catalog has some kilobytes, and the library decodes it into values that take very
+// much more memory than the text.
+type small struct{ http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (s small) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := s.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = &smallBody{budget{Reader: resp.Body, left: valueBytes}, resp.Body}
+	}
+	return resp, err
+}
+
+type smallBody struct {
+	budget
+	io.Closer
+}
+
+func (b *smallBody) Read(p []byte) (int, error) { return b.budget.Read(p) }
 
 // locate finds the base URL of the lists of load balancers.
 func (s *sessions) locate(catalog *tokens.ServiceCatalog) (string, error) {
