@@ -346,8 +346,11 @@ func TestRefusedWritesAreTold(t *testing.T) {
 		}
 		r.store(services...)
 		r.store(slices[0])
-		time.Sleep(tick)
+		time.Sleep(countsPause + tick)
 		r.condition("up01", v1alpha1.ConditionStored, v1alpha1.ReasonWriteFailed)
+		if got, want := r.statuses["up01"].Conditions[3].Message, "1 objects are not stored"; !strings.HasPrefix(got, want) || !strings.Contains(got, slices[1].GetName()) {
+			t.Errorf("the message is %q, want %q", got, want)
+		}
 		r.store(slices[1])
 		time.Sleep(tick)
 		r.condition("up01", v1alpha1.ConditionStored, v1alpha1.ReasonStored)

@@ -61,7 +61,9 @@ func sameConditions(a, b []metav1.Condition) bool {
 }
 
 func sameNumbers(a, b *v1alpha1.UpstreamStatus) bool {
-	return a.Seen == b.Seen && a.Replicated == b.Replicated && a.Held == b.Held && a.Refused == b.Refused && slices.Equal(a.Refusals, b.Refusals)
+	// What is not stored is told by a message alone.
+	x, y := meta.FindStatusCondition(a.Conditions, v1alpha1.ConditionStored), meta.FindStatusCondition(b.Conditions, v1alpha1.ConditionStored)
+	return x.Message == y.Message && a.Seen == b.Seen && a.Replicated == b.Replicated && a.Held == b.Held && a.Refused == b.Refused && slices.Equal(a.Refusals, b.Refusals)
 }
 
 // statusOf is what an Upstream shows. An error says why it is not followed.
