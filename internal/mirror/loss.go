@@ -11,6 +11,9 @@ import (
 const (
 	defaultThreshold  = 50 // percent
 	defaultReturnTime = 10 * time.Second
+	// confirmAhead is by how much the clock of who confirms may be ahead of ours. A confirmation of a later time, which a typing
+	// error makes, would confirm all losses until then.
+	confirmAhead = 5 * time.Minute
 	// awayAfter is how long an upstream must have been away for its return to be gradual.
 	awayAfter = 30 * time.Second
 )
@@ -181,7 +184,11 @@ func (m *Mirror) advance(u *upstream, now time.Time) (next time.Time) {
 	}
 	over := func(since time.Time) bool {
 		if !since.Truncate(time.Second).After(u.confirmed) {
-			return true
+			valid := u.confirmed.Add(-confirmAhead)
+			if !now.Before(valid) {
+				return true
+			}
+			soonest(valid)
 		}
 		if keep := u.keepFor(); keep > 0 {
 			if end := since.Add(keep); now.Before(end) {

@@ -307,3 +307,19 @@ func TestAwayBeforeTheStart(t *testing.T) {
 		expect(t, "in effect when it is back", w.inEffect(), fourInEffect)
 	}
 }
+
+// A confirmation with a time to come, by a typing error or a clock, confirms no later losses.
+func TestConfirmationOfTheFuture(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up", confirmed(w.now.Add(24*365*time.Hour)))
+	w.list("up", four()...)
+	w.settle()
+	w.after(time.Minute)
+	w.list("up")
+	w.after(time.Minute)
+	w.settle()
+	expect(t, "in effect", w.inEffect(), fourInEffect)
+	w.set("up", confirmed(w.now.Add(confirmAhead))) // the other clock is a little ahead
+	w.settle()
+	expect(t, "in effect", w.inEffect())
+}
