@@ -31,12 +31,14 @@ func (m *Mirror) build(u *upstream, e *service) []snapshot.Object {
 	ports := e.admitPorts()
 	service := u.service(e, ports)
 	all := []snapshot.Object{service}
+	valid := make(map[string]bool, len(ports))
+	for _, p := range ports {
+		valid[p.Name] = true
+	}
 	for i := range e.from.Slices {
 		s := e.from.Slices[i]
 		if len(ports) < len(e.from.Ports) {
-			s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(p model.UpstreamPort) bool {
-				return !slices.ContainsFunc(ports, func(q model.UpstreamPort) bool { return p.Name == q.Name })
-			})
+			s.Ports = slices.DeleteFunc(slices.Clone(s.Ports), func(p model.UpstreamPort) bool { return !valid[p.Name] })
 			if len(s.Ports) == 0 {
 				continue
 			}
@@ -295,10 +297,24 @@ func has(o, wanted metav1.Object) bool {
 		return is && len(l.Spec.Selector) == 0 && equality.Semantic.DeepEqual(l.Spec.Ports, w.Spec.Ports)
 	case *discoveryv1.EndpointSlice:
 		l, is := o.(*discoveryv1.EndpointSlice)
-		return is && equality.Semantic.DeepEqual(l.Endpoints, w.Endpoints) && equality.Semantic.DeepEqual(l.Ports, w.Ports)
+		return is && slices.EqualFunc(l.Endpoints, w.Endpoints, sameEndpoint) && equality.Semantic.DeepEqual(l.Ports, w.Ports)
 	}
 	return true
 }
+
+// sameEndpoint says whether two endpoints are the same. There may be very many, and most are of a form that is compared without
+// reflection, which takes most of the time.
+func sameEndpoint(a, b discoveryv1.Endpoint) bool {
+	plain := func(e *discoveryv1.Endpoint) bool {
+		return e.Hostname == nil && e.TargetRef == nil && e.DeprecatedTopology == nil && e.NodeName == nil && e.Hints == nil
+	}
+	x, y := &a.Conditions, &b.Conditions
+	return plain(&a) && plain(&b) && slices.Equal(a.Addresses, b.Addresses) && samePointed(a.Zone, b.Zone) &&
+		samePointed(x.Ready, y.Ready) && samePointed(x.Serving, y.Serving) && samePointed(x.Terminating, y.Terminating) ||
+		equality.Semantic.DeepEqual(a, b)
+}
+
+func samePointed[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // with returns a map with the wanted values in it, and without those keys of ours that are not wanted.
 func with(live, wanted map[string]string, ours ...[]string) map[string]string {

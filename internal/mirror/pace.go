@@ -100,16 +100,22 @@ func leaving(before *model.UpstreamService, ready map[netip.Addr]bool) []model.U
 func withLeaving(before, next *model.UpstreamService) *model.UpstreamService {
 	both := *next
 	both.Slices = slices.Clone(next.Slices)
+	named := make(map[string]int, len(both.Slices)) // the first of each name: there may be very many
+	for i := len(both.Slices) - 1; i >= 0; i-- {
+		named[both.Slices[i].Name] = i
+	}
 	for _, s := range leaving(before, readyIn(next)) {
-		i := slices.IndexFunc(both.Slices, func(t model.UpstreamSlice) bool { return t.Name == s.Name })
-		if i >= 0 && slices.Equal(both.Slices[i].Ports, s.Ports) {
-			leaves := func(e model.UpstreamEndpoint) bool {
-				return slices.ContainsFunc(s.Endpoints, func(l model.UpstreamEndpoint) bool { return l.Address == e.Address })
+		i, is := named[s.Name]
+		if is && slices.Equal(both.Slices[i].Ports, s.Ports) {
+			gone := make(map[netip.Addr]bool, len(s.Endpoints))
+			for _, e := range s.Endpoints {
+				gone[e.Address] = true
 			}
+			leaves := func(e model.UpstreamEndpoint) bool { return gone[e.Address] }
 			both.Slices[i].Endpoints = append(slices.DeleteFunc(slices.Clone(both.Slices[i].Endpoints), leaves), s.Endpoints...)
 			continue
 		}
-		if i >= 0 {
+		if is {
 			s.Name += "-leaving" // it had other ports
 		}
 		both.Slices = append(both.Slices, s)

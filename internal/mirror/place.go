@@ -31,9 +31,11 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 			m.markCopies(name)
 		}
 	}
+	kept := map[snapshot.Key]bool{} // there may be very many
 	if refusal == nil {
 		for _, o := range m.build(u, e) {
 			k := keyOfObject(o)
+			kept[k] = true
 			e.objects = append(e.objects, k)
 			if at := m.wanted[k]; at != nil && has(at, o) && has(o, at) {
 				continue // the same
@@ -44,7 +46,7 @@ func (m *Mirror) place(u *upstream, e *service, from *model.UpstreamService) {
 		u.count(e)
 	}
 	for _, k := range before {
-		if !slices.Contains(e.objects, k) {
+		if !kept[k] {
 			delete(m.wanted, k)
 			m.dirty[k] = true
 		}

@@ -1,8 +1,12 @@
 package mirror
 
 import (
+	"fmt"
+	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -286,5 +290,70 @@ func TestInvalidPorts(t *testing.T) {
 	}
 	if state, _ := w.m.State("up", 10); state.RefusedBy[model.RefusedPort] != 4 {
 		t.Errorf("refused are %v", state.Refusals)
+	}
+}
+
+// manySlices is a service of many slices with an endpoint each, of which the last is ready or not.
+func manySlices(n int, isReady bool) *model.UpstreamService {
+	s := app("team/big")
+	for i := range n {
+		s.Slices = append(s.Slices, model.UpstreamSlice{
+			Name: fmt.Sprint(i), Ports: []model.UpstreamPort{{Name: "http", Port: 80, Protocol: "TCP"}},
+			Endpoints: []model.UpstreamEndpoint{{Address: netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), Ready: i < n-1 || isReady}},
+		})
+	}
+	return s
+}
+
+// A service of very many slices, which anyone in a cluster can make, does not hold up the others: the time of a change grows
+// with their number, not with its square.
+func TestManySlicesOfOneService(t *testing.T) {
+	change := func(n int) time.Duration {
+		w := newWorld(t, "team")
+		w.set("up")
+		w.list("up", manySlices(n, true))
+		w.take()
+		least := time.Hour
+		for i := range 4 {
+			begin := time.Now()
+			w.m.Put("up", w.now, manySlices(n, i%2 == 1))
+			least = min(least, time.Since(begin))
+			if changes, _ := w.take(); len(changes) != 1 {
+				t.Fatalf("%d objects changed", len(changes))
+			}
+		}
+		return least
+	}
+	if few, many := change(1500), change(24000); many > 100*few {
+		t.Errorf("a change takes %v with 1500 slices, and %v with 24000", few, many)
+	}
+}
+
+// Each field counts.
+func TestSameEndpoint(t *testing.T) {
+	if n := reflect.TypeFor[discoveryv1.Endpoint]().NumField(); n != 8 {
+		t.Errorf("an endpoint has %d fields", n)
+	}
+	if n := reflect.TypeFor[discoveryv1.EndpointConditions]().NumField(); n != 3 {
+		t.Errorf("it has %d conditions", n)
+	}
+	yes, no, text := true, false, "a"
+	a := discoveryv1.Endpoint{Addresses: []string{"10.0.0.1"}}
+	for _, b := range []discoveryv1.Endpoint{
+		{},
+		{Addresses: []string{"10.0.0.2"}},
+		{Addresses: a.Addresses, Zone: &text},
+		{Addresses: a.Addresses, Hostname: &text},
+		{Addresses: a.Addresses, NodeName: &text},
+		{Addresses: a.Addresses, Conditions: discoveryv1.EndpointConditions{Ready: &yes}},
+		{Addresses: a.Addresses, Conditions: discoveryv1.EndpointConditions{Ready: &no}},
+		{Addresses: a.Addresses, Conditions: discoveryv1.EndpointConditions{Serving: &yes}},
+		{Addresses: a.Addresses, Conditions: discoveryv1.EndpointConditions{Terminating: &yes}},
+		{Addresses: a.Addresses, TargetRef: &corev1.ObjectReference{Name: text}},
+		{Addresses: a.Addresses, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: text}}}},
+	} {
+		if c := *b.DeepCopy(); sameEndpoint(a, b) || sameEndpoint(b, a) || !sameEndpoint(b, c) {
+			t.Errorf("%v is taken for another one", b)
+		}
 	}
 }

@@ -74,12 +74,15 @@ func (m *Mirror) restoreOne(u *upstream, e *service, o *corev1.Service, all []*d
 		Labels: o.Labels, Annotations: asStored(o.Annotations), Ports: portsOf(o),
 	}
 	slices.SortFunc(all, func(a, b *discoveryv1.EndpointSlice) int { return cmp.Compare(a.Name, b.Name) })
+	named := map[string][]int{} // slices by name: there may be very many
 	for _, o := range all {
 		next := sliceOf(o)
-		if i := slices.IndexFunc(s.Slices, func(b model.UpstreamSlice) bool { return b.Name == next.Name && slices.Equal(b.Ports, next.Ports) }); i >= 0 {
-			s.Slices[i].Endpoints = append(s.Slices[i].Endpoints, next.Endpoints...)
+		if i := slices.IndexFunc(named[next.Name], func(i int) bool { return slices.Equal(s.Slices[i].Ports, next.Ports) }); i >= 0 {
+			part := &s.Slices[named[next.Name][i]]
+			part.Endpoints = append(part.Endpoints, next.Endpoints...)
 			continue
 		}
+		named[next.Name] = append(named[next.Name], len(s.Slices))
 		s.Slices = append(s.Slices, next)
 	}
 	e.from, e.endpoints = s, s.Endpoints()
