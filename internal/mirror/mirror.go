@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"fairlead.dev/api/v1alpha1"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -165,10 +166,20 @@ func (m *Mirror) change(u *upstream, o *v1alpha1.Upstream, now time.Time) {
 			m.markOf(u.name)
 			m.release(u)
 		}
-		for _, e := range u.services {
-			u.uncount(e) // so that limits are for the first ones again
-		}
+		// So that limits are for the first ones again: of those in effect, and then of the others. Whoever has very many
+		// services takes nothing from others.
+		var keys, others []model.UpstreamKey
 		for _, k := range sortedKeys(u.services) {
+			if u.services[k].counted {
+				keys = append(keys, k)
+			} else {
+				others = append(others, k)
+			}
+		}
+		for _, e := range u.services {
+			u.uncount(e)
+		}
+		for _, k := range append(keys, others...) {
 			m.place(u, u.services[k], u.services[k].from)
 		}
 		m.retryLimited(u)

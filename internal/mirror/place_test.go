@@ -293,6 +293,37 @@ func TestInvalidPorts(t *testing.T) {
 	}
 }
 
+// Whoever has very many services in a namespace whose name comes first takes nothing away from others that are stored.
+func TestManyServicesOfOneNamespace(t *testing.T) {
+	w := newWorld(t, "aaa", "team")
+	w.set("up", limits(10, 100))
+	w.list("up", four()...)
+	w.settle()
+	all := four()
+	for i := range 1100 {
+		all = append(all, app(fmt.Sprintf("aaa/a%04d", i), "10.9.0.1", "10.9.0.2", "10.9.0.3"))
+	}
+	w.list("up", all...)
+	w.settle()
+	ours := func() string {
+		var lines []string
+		for _, l := range strings.Split(w.inEffect(), "\n") {
+			if strings.HasPrefix(l, "team/") {
+				lines = append(lines, l)
+			}
+		}
+		return strings.Join(lines, "\n")
+	}
+	expect(t, "in effect", ours(), fourInEffect)
+	w.restart(anUpstream("up", limits(10, 100)))
+	w.list("up", all...)
+	w.settle()
+	expect(t, "in effect after a restart", ours(), fourInEffect)
+	w.set("up", limits(10, 100), threshold(40))
+	w.settle()
+	expect(t, "in effect after another spec", ours(), fourInEffect)
+}
+
 // manySlices is a service of many slices with an endpoint each, of which the last is ready or not.
 func manySlices(n int, isReady bool) *model.UpstreamService {
 	s := app("team/big")

@@ -92,6 +92,7 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 		u.early = nil
 		m.markOf(name)
 	}
+	u.bound(listed)
 	hold := func(e *service, next *model.UpstreamService) {
 		if u.hold(e, next, now); first {
 			m.place(u, e, e.from) // it may be that it cannot be here any more
@@ -137,6 +138,11 @@ func (u *upstream) takeList(list []*model.UpstreamService) map[model.UpstreamKey
 		u.seen.Services++
 		u.seen.Endpoints += s.Endpoints()
 	}
+	return listed
+}
+
+// bound leaves out of a list what is too much to keep: of what is in effect nothing, if there is anything else.
+func (u *upstream) bound(listed map[model.UpstreamKey]*model.UpstreamService) {
 	if over := len(listed) - u.most(); over > 0 {
 		u.extra = over
 		keys := sortedKeys(listed)
@@ -148,7 +154,6 @@ func (u *upstream) takeList(list []*model.UpstreamService) map[model.UpstreamKey
 			}
 		}
 	}
-	return listed
 }
 
 // most is how many services are kept at most, in effect or refused: the rest is counted.
