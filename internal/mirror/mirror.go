@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
@@ -295,6 +296,8 @@ func (m *Mirror) write(k snapshot.Key, stored, object snapshot.Object, hidden bo
 		switch {
 		case wanted != nil && (last.Absent || last.Wanted != wanted):
 			writes = append(writes, Write{Wanted: wanted}) // nothing else is to be written any more
+		case wanted == nil && stored != nil && last.Absent: // its Upstream is there again, and has not said what it has
+			writes = append(writes, Write{Wanted: afresh(stored)})
 		case wanted == nil && stored == nil && !last.Absent:
 			writes = append(writes, Write{Wanted: named(k), Absent: true})
 		}
@@ -303,6 +306,16 @@ func (m *Mirror) write(k snapshot.Key, stored, object snapshot.Object, hidden bo
 		writes = append(writes, withoutEndpoints(k.Name))
 	}
 	return writes
+}
+
+// afresh is a stored object as it can be created again, should it be deleted already.
+func afresh(stored snapshot.Object) snapshot.Object {
+	next := stored.DeepCopyObject().(snapshot.Object)
+	next.SetUID("")
+	next.SetResourceVersion("")
+	next.SetCreationTimestamp(metav1.Time{})
+	next.SetManagedFields(nil)
+	return next
 }
 
 // effect is the stored object of a key (nil: none), and the one that is in effect. Hidden objects are stored and ours, and

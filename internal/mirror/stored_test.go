@@ -476,3 +476,18 @@ func TestRemovedLabelsGo(t *testing.T) {
 		t.Errorf("it wrote %v again", changed)
 	}
 }
+
+// An Upstream that is made again keeps what was to be deleted and is not yet.
+func TestUpstreamMadeAgain(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up")
+	w.list("up", four()...)
+	w.settle()
+	w.m.SetUpstream("up", nil, w.now)
+	w.use()
+	w.take() // the deletions wait in the writer
+	w.set("up")
+	w.settle()
+	expect(t, "in effect", w.inEffect(), fourInEffect)
+	expect(t, "stored", w.stored(), fourInEffect)
+}
