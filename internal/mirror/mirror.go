@@ -109,7 +109,9 @@ func (m *Mirror) reconsiderName(n snapshot.Name, before *corev1.Service) {
 	if foreign == wasForeign {
 		return
 	}
-	m.reconsider(n.Namespace, func(e *service) bool { return e.name == n || e.refusal != nil })
+	m.reconsider(n.Namespace, func(e *service) bool {
+		return e.name == n || e.refusal != nil && e.refusal.Reason == model.RefusedNameTaken
+	})
 }
 
 // reconsider places services of a namespace again.
