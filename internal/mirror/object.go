@@ -161,13 +161,10 @@ func (u *upstream) labels(e *service, theirs map[string]string) map[string]strin
 // isReserved says whether a label of an upstream would have a meaning here that its author may not give it. The labels of load
 // balancers are the sources' own.
 func isReserved(key string) bool {
-	domain, _, has := strings.Cut(key, "/")
-	if !has || key == v1alpha1.LabelLoadBalancerID || key == v1alpha1.LabelLoadBalancerName || domain == "app.kubernetes.io" {
+	if key == v1alpha1.LabelLoadBalancerID || key == v1alpha1.LabelLoadBalancerName || strings.HasPrefix(key, "app.kubernetes.io/") {
 		return false
 	}
-	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io", "fairlead.dev", "gimbal.heptio.com", "gimbal.projectcontour.io"}, func(d string) bool {
-		return domain == d || strings.HasSuffix(domain, "."+d)
-	})
+	return model.IsForeignKey(key)
 }
 
 // slice makes a part of a slice of a service, of one family.

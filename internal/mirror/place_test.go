@@ -388,3 +388,21 @@ func TestSameEndpoint(t *testing.T) {
 		}
 	}
 }
+
+// A tag of a load balancer, too, becomes no label that makes a controller here act on the Service.
+func TestLabelsThatControllersActOn(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up", openStack)
+	s := app("team/app", "10.0.0.1")
+	s.Labels = map[string]string{"tier": "web", "app.kubernetes.io/name": "app"}
+	for _, k := range []string{"argocd.argoproj.io/instance", "kustomize.toolkit.fluxcd.io/name", "external-dns.alpha.example/x", "service.kubernetes.io/x", v1alpha1.LabelUpstream} {
+		s.Labels[k] = "prod"
+	}
+	w.list("up", s)
+	w.settle()
+	o := w.api[snapshot.Key{Kind: snapshot.KindService, Name: snapshot.Name{Namespace: "team", Name: "up-app"}}]
+	want := map[string]string{"tier": "web", "app.kubernetes.io/name": "app", v1alpha1.LabelUpstream: "up", managedBy: manager}
+	if !reflect.DeepEqual(o.GetLabels(), want) {
+		t.Errorf("the labels are %v, want %v", o.GetLabels(), want)
+	}
+}

@@ -240,27 +240,6 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// foreignDomains are those of labels and annotations that have a meaning only in their own cluster or another one here,
-// and those that make a controller act on the Service that has them: take it for its own and delete it, read a
-// configuration from it, make a name or a load balancer for it.
-var foreignDomains = []string{
-	"kubernetes.io", "k8s.io", "fairlead.dev", "gimbal.heptio.com", "gimbal.projectcontour.io",
-	"argoproj.io", "helm.sh", "fluxcd.io", // toolkit.fluxcd.io, too
-	"getambassador.io", "istio.io", "linkerd.io", "cert-manager.io",
-	"cloud.google.com", "azure.com", "amazonaws.com", "k8s.aws",
-}
-
-// foreign says whether a label or annotation is of a foreign domain.
-func foreign(key string) bool {
-	domain, _, ok := strings.Cut(strings.ToLower(key), "/")
-	if !ok {
-		return false
-	}
-	return strings.HasPrefix(domain, "external-dns.") || slices.ContainsFunc(foreignDomains, func(d string) bool {
-		return domain == d || strings.HasSuffix(domain, "."+d)
-	})
-}
-
 // canBe says whether Kubernetes can have an object of this name in this namespace.
 func canBe(namespace, name string) bool {
 	return len(namespace) <= validation.DNS1123LabelMaxLength && len(validation.IsDNS1123Label(namespace)) == 0 &&
@@ -271,7 +250,7 @@ func copyLabels(labels map[string]string) map[string]string {
 	var out map[string]string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		v := labels[key]
-		if foreign(key) && !strings.HasPrefix(key, "app.kubernetes.io/") || len(out) >= maxLabels ||
+		if model.IsForeignKey(key) && !strings.HasPrefix(key, "app.kubernetes.io/") || len(out) >= maxLabels ||
 			len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(v)) > 0 {
 			continue
 		}
@@ -288,7 +267,7 @@ func copyAnnotations(annotations map[string]string) map[string]string {
 	size := 0
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		v := annotations[key]
-		if foreign(key) || len(out) >= maxAnnotations || len(v) > maxAnnotationValue ||
+		if model.IsForeignKey(key) || len(out) >= maxAnnotations || len(v) > maxAnnotationValue ||
 			size+len(key)+len(v) > maxAnnotationBytes || len(validation.IsQualifiedName(strings.ToLower(key))) > 0 {
 			continue
 		}
