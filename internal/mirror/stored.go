@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -27,16 +28,17 @@ func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.Upstre
 	}
 	found := m.storedServices(u, listed)
 	var others []*service // of other names than theirs
-	for _, n := range slices.SortedFunc(maps.Keys(found), compareNames) {
+	for _, n := range slices.SortedFunc(maps.Keys(found), m.compareAges) {
 		o := m.services[n]
 		if o == nil || m.ownerOf(o) != u.name {
 			continue
 		}
 		k, said := keyOf(o)
 		scopeName := ""
-		for _, s := range objectsOf(found[n]) { // teams may edit the Service, and no EndpointSlice
-			k, said = keyOf(s)
-			scopeName = s.GetAnnotations()[annotationScopeName]
+		for _, s := range objectsOf(found[n]) { // more teams may edit the Service than EndpointSlices
+			if k, said = keyOf(s); u.object.Spec.OpenStack != nil { // namespaces have no other name
+				scopeName = s.GetAnnotations()[annotationScopeName]
+			}
 		}
 		if l := listed[k]; l != nil {
 			scopeName = l.ScopeName
@@ -55,13 +57,25 @@ func (m *Mirror) restore(u *upstream, listed map[model.UpstreamKey]*model.Upstre
 			m.restoreOne(u, e, o, found[n])
 		case slices.Contains(u.names(e.key, e.from), n):
 			m.restoreOne(u, e, o, found[n])
-		default:
+		case n.Namespace == u.names(e.key, e.from)[0].Namespace:
 			others = append(others, e)
+		default: // a namespace is not believed what it says about services of another one
 		}
 	}
 	for _, e := range others {
 		m.restoreOne(u, e, m.services[e.name], found[e.name])
 	}
+}
+
+// compareAges orders Services by age, the oldest first: who copies what another one's says comes later.
+func (m *Mirror) compareAges(a, b snapshot.Name) int {
+	age := func(n snapshot.Name) time.Time {
+		if o := m.services[n]; o != nil {
+			return o.CreationTimestamp.Time
+		}
+		return time.Time{}
+	}
+	return cmp.Or(age(a).Compare(age(b)), compareNames(a, b))
 }
 
 // restoreOne makes a service of its stored objects.

@@ -444,6 +444,90 @@ func TestForgedAnnotations(t *testing.T) {
 	}
 }
 
+// forge has a team write a Service and an EndpointSlice of an upstream in its own namespace.
+func (w *world) forge(namespace, name, upstream, key, project string, addresses ...string) {
+	labels := map[string]string{v1alpha1.LabelUpstream: upstream}
+	port, proto, pn := int32(8080), corev1.ProtocolTCP, "http"
+	w.store(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels, Annotations: map[string]string{v1alpha1.AnnotationUpstreamService: key}},
+		Spec:       corev1.ServiceSpec{ClusterIP: "None", Ports: []corev1.ServicePort{{Name: "http", Port: 80, Protocol: proto}}},
+	})
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name + "-forged", Labels: map[string]string{
+			v1alpha1.LabelUpstream: upstream, discoveryv1.LabelManagedBy: v1alpha1.SliceManager, discoveryv1.LabelServiceName: name,
+		}, Annotations: map[string]string{v1alpha1.AnnotationUpstreamService: key, annotationScopeName: project}},
+		AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &pn, Port: &port, Protocol: &proto}},
+	}
+	if project == "" {
+		delete(s.Annotations, annotationScopeName)
+	}
+	for _, a := range addresses {
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	w.store(s)
+}
+
+// What a team writes as if it were an upstream's, EndpointSlices too, moves nothing into another namespace, takes no service
+// away from it, and uses up no limits of listed services.
+func TestForgedSlices(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		options   []func(*v1alpha1.Upstream)
+		forge     func(*world)
+		loss      bool
+		elsewhere []string // that is in effect outside of the team's namespace
+	}{
+		{
+			name:      "a service of another namespace",
+			forge:     func(w *world) { w.forge("attacker", "up-x", "up", "victim/other", "", addresses("10.66", 10)...) },
+			elsewhere: []string{"victim/up-app: 10.0.0.1"},
+		},
+		{
+			name:      "a stored service of another namespace",
+			forge:     func(w *world) { w.forge("attacker", "up-app", "up", "victim/app", "attacker", "10.66.0.1") },
+			loss:      true,
+			elsewhere: []string{"victim/up-app: 10.0.0.1"},
+		},
+		{
+			name: "a stored service of another project", options: []func(*v1alpha1.Upstream){openStack},
+			forge:     func(w *world) { w.forge("attacker", "up-app", "up", "victim/app", "attacker", "10.66.0.1") },
+			loss:      true,
+			elsewhere: []string{"victim/up-app: 10.0.0.1"},
+		},
+		{
+			name: "more than the limits", options: []func(*v1alpha1.Upstream){func(u *v1alpha1.Upstream) { u.Spec.Limits.Endpoints = 100 }},
+			forge: func(w *world) {
+				w.forge("attacker", "up-a", "up", "attacker/a", "", addresses("10.66", 100)...)
+				w.forge("attacker", "up-b", "up", "attacker/b", "", addresses("10.66", 100)...)
+			},
+			elsewhere: []string{"victim/up-app: 10.0.0.1"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newWorld(t, "attacker", "victim")
+			u := w.set("up", c.options...)
+			w.list("up", app("victim/app", "10.0.0.1"))
+			w.settle()
+			w.now = w.now.Add(time.Hour)
+			c.forge(w)
+			w.restart(u)
+			if c.loss {
+				w.list("up")
+			} else {
+				w.list("up", app("victim/app", "10.0.0.1"))
+			}
+			w.settle()
+			var lines []string
+			for line := range strings.Lines(w.inEffect()) {
+				if !strings.HasPrefix(line, "attacker/") {
+					lines = append(lines, strings.TrimSpace(line))
+				}
+			}
+			expect(t, "in effect elsewhere", strings.Join(lines, "\n"), c.elsewhere...)
+		})
+	}
+}
+
 // Labels and annotations that the upstream takes away go; those that others have added stay, also after a restart.
 func TestRemovedLabelsGo(t *testing.T) {
 	w := newWorld(t, "team")

@@ -104,13 +104,24 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 	}
 	loss := !u.lenient && u.isLoss(listed)
 	u.lenient = false
+	if first && u.isOverLimits() { // somebody else has written of it: what is listed comes first
+		for _, e := range u.services {
+			if !e.placed {
+				u.uncount(e)
+			}
+		}
+	}
+	var kept []*service
 	for _, k := range sortedKeys(listed) {
 		next := listed[k]
 		if e := u.services[k]; loss && e != nil && u.losesMuch(e, next) {
-			hold(e, next)
+			kept = append(kept, e)
 			continue
 		}
 		m.update(u, k, next, now)
+	}
+	for _, e := range kept {
+		hold(e, listed[e.key])
 	}
 	for _, k := range sortedKeys(u.services) {
 		if listed[k] != nil {
@@ -123,6 +134,12 @@ func (m *Mirror) Replace(name string, list []*model.UpstreamService, now time.Ti
 		m.update(u, k, nil, now)
 	}
 	m.retryLimited(u)
+}
+
+// isOverLimits says whether more is in effect than the limits allow, as only what was stored can be.
+func (u *upstream) isOverLimits() bool {
+	limits := &u.object.Spec.Limits
+	return u.nServices > limitOf(limits.Services, defaultServices) || u.endpoints > limitOf(limits.Endpoints, defaultEndpoints)
 }
 
 // takeList counts the services of a list, and finds them by key. Of two with one key the first counts.

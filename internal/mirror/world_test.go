@@ -71,6 +71,7 @@ func (w *world) store(o snapshot.Object) {
 	w.uid++
 	if o.GetUID() == "" {
 		o.SetUID(types.UID(fmt.Sprint("uid-", w.uid)))
+		o.SetCreationTimestamp(metav1.NewTime(w.now))
 	}
 	o.SetResourceVersion(fmt.Sprint(w.uid))
 	k := keyOfAny(o)
