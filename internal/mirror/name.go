@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -73,7 +74,7 @@ func (m *Mirror) choose(u *upstream, e *service) (snapshot.Name, *model.Upstream
 	plain := snapshot.Name{Namespace: e.namespace, Name: u.plainName(e.key)}
 	hashed := snapshot.Name{Namespace: e.namespace, Name: u.hashedName(e.key)}
 	if faults := validation.IsDNS1035Label(plain.Name); len(faults) > 0 {
-		return snapshot.Name{}, &model.UpstreamRefusal{Reason: model.RefusedName, Message: "no Service can have the name " + plain.Name + ": " + faults[0]}
+		return snapshot.Name{}, &model.UpstreamRefusal{Reason: model.RefusedName, Message: "no Service can have the name " + strconv.Quote(plain.Name) + ": " + faults[0]}
 	}
 	me := owner{u.name, e.key}
 	has := func(n snapshot.Name) bool {

@@ -149,12 +149,12 @@ func TestInvalidNames(t *testing.T) {
 	const dns = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, " +
 		"and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')"
 	expect(t, "refusals", w.refusals("up"),
-		"Namespace Service /app: no namespace can have the name : give it another one in spec.namespaces.map",
-		"Namespace Service No Such/app: no namespace can have the name no such: give it another one in spec.namespaces.map",
+		`Namespace Service /app: no namespace can have the name "": give it another one in spec.namespaces.map`,
+		`Namespace Service No Such/app: no namespace can have the name "no such": give it another one in spec.namespaces.map`,
 		"Namespace Service absent/app: namespace absent does not exist: create it, or map another one in spec.namespaces.map",
-		"Name Service team/a.b: no Service can have the name up-a.b: "+dns,
-		"Name Service team/x-: no Service can have the name up-x-: "+dns,
-		"Name Service team/é: no Service can have the name up-é: "+dns)
+		`Name Service team/a.b: no Service can have the name "up-a.b": `+dns,
+		`Name Service team/x-: no Service can have the name "up-x-": `+dns,
+		`Name Service team/é: no Service can have the name "up-é": `+dns)
 	expect(t, "counts", w.counts("up"), "seen 7/1 replicated 1/1 held 0/0")
 }
 

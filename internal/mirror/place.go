@@ -2,6 +2,7 @@ package mirror
 
 import (
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -98,7 +99,7 @@ func (m *Mirror) admit(u *upstream, e *service) (snapshot.Name, *model.UpstreamR
 	case !Selects(&u.object.Spec, e.key.Scope, e.from.ScopeName):
 		return refuse(model.RefusedUnselected, "spec.namespaces does not select it")
 	case len(validation.IsDNS1123Label(e.namespace)) > 0:
-		return refuse(model.RefusedNamespace, "no namespace can have the name "+e.namespace+": give it another one in spec.namespaces.map")
+		return refuse(model.RefusedNamespace, "no namespace can have the name "+strconv.Quote(e.namespace)+": give it another one in spec.namespaces.map")
 	case !known:
 		return refuse(model.RefusedNamespace, "namespace "+e.namespace+" does not exist: create it, or map another one in spec.namespaces.map")
 	case !exists:

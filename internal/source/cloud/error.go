@@ -33,12 +33,13 @@ type Error struct {
 const maxText = 1 << 10
 
 // Error is at most a kilobyte of printable characters, whatever the upstream has written.
-func (e *Error) Error() string { return printable(e.Err.Error()) }
+func (e *Error) Error() string { return Printable(e.Err.Error()) }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// printable is the beginning of a text that an upstream may have written, in one line.
-func printable(text string) string {
+// Printable is the beginning of a text that an upstream may have written, in one line: without characters that move a
+// cursor, begin a line or turn the direction of a text.
+func Printable(text string) string {
 	const more = "…"
 	cut := len(text) > maxText
 	if cut {

@@ -18,6 +18,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/source/cloud"
 )
 
 // service is what is kept of a Service. Nobody changes one.
@@ -231,13 +232,13 @@ func value[T any](p *T) T {
 	return *p
 }
 
-// clip bounds a text of the upstream in a message.
+// clip bounds a text of the upstream in a message, and leaves out what is not to be printed.
 func clip(s string) string {
 	const most = 64
 	if len(s) <= most {
-		return s
+		return cloud.Printable(s)
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	return cloud.Printable(s[:most]) + "…"
 }
 
 // canBe says whether Kubernetes can have an object of this name in this namespace.

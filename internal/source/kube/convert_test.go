@@ -387,3 +387,14 @@ func TestChangedTime(t *testing.T) {
 		t.Errorf("%+v", g.put)
 	}
 }
+
+// What an API says that checks nothing is not passed on with lines and terminal controls of its own.
+func TestConvertUnprintable(t *testing.T) {
+	s := convertService(&corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1, Protocol: "X\n\u202eY\x1b"}}},
+	})
+	if got := s.refused[0].Object; got != "port X  Y /1 of Service a/b" {
+		t.Errorf("%q", got)
+	}
+}

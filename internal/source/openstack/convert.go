@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/source/cloud"
 )
 
 // Labels that every service has of its load balancer.
@@ -40,7 +41,7 @@ func convert(t *tree, projectName string, seen time.Time) []*model.UpstreamServi
 	c := converter{tree: t, pools: map[stateOf]*endpoints{}, said: map[saidOf]bool{}, more: map[string]int{}}
 	described := "load balancer " + lb.ID
 	if lb.Name != "" {
-		described += " (" + lb.Name + ")"
+		described += " (" + cloud.Printable(lb.Name) + ")"
 	}
 	service := func(id, object string) *model.UpstreamService {
 		return &model.UpstreamService{

@@ -251,3 +251,11 @@ func TestConvertPoolOfManyListeners(t *testing.T) {
 		t.Errorf("%d refusals, the last of them %v", n, s.Refused[n-1])
 	}
 }
+
+// Tenants name load balancers. A name that begins a line, moves the cursor or turns the text is not passed on like this.
+func TestConvertUnprintableName(t *testing.T) {
+	in := parsed(t, `{"lb":{"id":"5c1e","name":"web)\n\u202eup02, OpenStack\u001b[2J"}}`)
+	if got := convert(in, "", time.Time{})[0].Object; got != "load balancer 5c1e (web)  up02, OpenStack [2J)" {
+		t.Errorf("%q", got)
+	}
+}

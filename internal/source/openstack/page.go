@@ -246,7 +246,7 @@ func trim[T identified](entry *T) error {
 }
 
 // checkIDs checks the ID of an entry, those of other objects that it must name, and those that
-// it may name.
+// it may name. Keys, messages and URLs are made of them.
 func checkIDs(id string, others []ref, optional ...string) error {
 	if id == "" {
 		return errors.New("no id")
@@ -260,6 +260,9 @@ func checkIDs(id string, others []ref, optional ...string) error {
 	for _, id := range append(optional, id) {
 		if len(id) > idBytes {
 			return fmt.Errorf("an id of more than %d bytes", idBytes)
+		}
+		if strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '/' }) {
+			return fmt.Errorf("the id %q, which cannot be part of a path", id)
 		}
 	}
 	return nil

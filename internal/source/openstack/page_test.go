@@ -40,6 +40,8 @@ func TestBadPages(t *testing.T) {
 		{"the longest ID", `{"pools":[{"id":"` + id + `"}]}`, 1, 1 << 10, ""},
 		{"a longer ID", `{"pools":[{"id":"a"},{"id":"` + id + `4"}]}`, 1, 1 << 10, "entry 1 of pools has an id of more than 64 bytes"},
 		{"a longer reference", `{"pools":[{"id":"a","listeners":[{"id":"` + id + `4"}]}]}`, 0, 1 << 10, "entry 0 of pools has an id of more than 64 bytes"},
+		{"an ID of two lines", `{"pools":[{"id":"a\nb"}]}`, 0, 1 << 10, `entry 0 of pools has the id "a\nb", which cannot be part of a path`},
+		{"an ID with a slash", `{"pools":[{"id":"a/b"}]}`, 0, 1 << 10, `entry 0 of pools has the id "a/b", which cannot be part of a path`},
 		{"no list", `{"pools":{}}`, 0, 1 << 10, "pools is no list"},
 		{"two lists", `{"pools":[],"pools":[]}`, 0, 1 << 10, "the answer has pools twice"},
 		{"no object", `[]`, 0, 1 << 10, "the answer is no JSON object"},
