@@ -25,7 +25,7 @@ type api struct {
 	mu       sync.Mutex
 	objects  map[client.ObjectKey]*corev1.ConfigMap
 	refuse   error
-	during   func() // called once by the next update
+	during   func() // called once by the next update or delete
 	requests int
 	writes   int
 }
@@ -70,9 +70,18 @@ func (a *api) Update(_ context.Context, o client.Object, _ ...client.UpdateOptio
 	return nil
 }
 
-func (a *api) Delete(_ context.Context, o client.Object, _ ...client.DeleteOption) error {
+func (a *api) Delete(_ context.Context, o client.Object, options ...client.DeleteOption) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.during != nil {
+		a.during()
+		a.during = nil
+	}
+	var all client.DeleteOptions
+	all.ApplyOptions(options)
+	if at := a.objects[client.ObjectKeyFromObject(o)]; at != nil && all.Preconditions.ResourceVersion != nil && *all.Preconditions.ResourceVersion != at.ResourceVersion {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "configmaps"}, o.GetName(), errors.New("it has changed"))
+	}
 	a.writes++
 	delete(a.objects, client.ObjectKeyFromObject(o))
 	return nil
@@ -151,6 +160,25 @@ func TestApply(t *testing.T) {
 	if value, _, _ := a.seen(); value != "first" {
 		t.Errorf("what exists became %q", value)
 	}
+}
+
+// An object that becomes somebody else's between the question and the deletion stays.
+func TestDeletionOfWhatWasOurs(t *testing.T) {
+	inTerm(t, func(t *testing.T, a *api, w *Writer) {
+		ours := configMap("v")
+		ours.ResourceVersion, ours.Labels = "1", map[string]string{"ours": "yes"}
+		a.set(nil, ours)
+		a.during = func() {
+			theirs := configMap("v")
+			theirs.ResourceVersion = "2"
+			a.objects[client.ObjectKeyFromObject(theirs)] = theirs
+		}
+		w.Offer(Object{Wanted: configMap(""), Absent: true, Ours: func(live client.Object) bool { return live.GetLabels()["ours"] != "" }})
+		time.Sleep(time.Minute)
+		if value, _, writes := a.seen(); value != "v" || writes != 0 || w.Pending() != 0 {
+			t.Errorf("%q after %d writes; %d pending", value, writes, w.Pending())
+		}
+	})
 }
 
 // inTerm runs a test with a Writer in a term.

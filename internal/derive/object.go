@@ -82,8 +82,8 @@ func Apply(ctx context.Context, c client.Client, o Object) error {
 		}
 		return ErrForeign
 	case o.Absent:
-		uid := live.GetUID()
-		return client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &uid}))
+		uid, version := live.GetUID(), live.GetResourceVersion() // it may be somebody else's a moment later
+		return client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &uid, ResourceVersion: &version}))
 	case !o.Merge(live, o.Wanted):
 		return nil
 	}
