@@ -33,8 +33,20 @@ const (
 	contacted
 )
 
-// roundServices bounds the services that are heard of in a round, and so how long the plane's own API waits for its turn.
-const roundServices = 512
+// roundServices bounds the services that are heard of in a round, and so how long the plane's own API waits for its turn. So
+// many endpoints count as one more service: a service with all that an upstream may have fills a round.
+const (
+	roundServices    = 512
+	serviceEndpoints = 64
+)
+
+// effort is how many services one counts for; nil: it is gone.
+func effort(s *model.UpstreamService) int {
+	if s == nil {
+		return 1
+	}
+	return 1 + s.Endpoints()/serviceEndpoints
+}
 
 // feed joins what all sources say. Of a service only the last form waits, so that no source can make it longer than
 // what it has. Sources take turns.
@@ -131,14 +143,19 @@ func (l *line) take(runner uint64, room *int) (events []event) {
 		l.contact = nil
 	}
 	if l.whole != nil {
-		*room -= 1 + len(l.whole.services)
+		*room--
+		for _, s := range l.whole.services {
+			*room -= effort(s)
+		}
 		events = append(events, *l.whole)
 		l.whole = nil
 		return events
 	}
-	n := min(len(l.order), max(*room, 1), roundServices/4)
-	*room -= n
-	for _, k := range l.order[:n] {
+	turn, n := min(max(*room, 1), roundServices/4), 0
+	for ; n < len(l.order) && turn > 0; n++ {
+		k := l.order[n]
+		*room -= effort(l.changes[k])
+		turn -= effort(l.changes[k])
 		e := event{upstream: l.upstream, runner: runner, what: removed, keys: []model.UpstreamKey{k}, at: l.at[k]}
 		if s := l.changes[k]; s != nil {
 			e.what, e.keys, e.services = put, nil, []*model.UpstreamService{s}

@@ -59,6 +59,32 @@ func TestFeedTakesTurns(t *testing.T) {
 	}
 }
 
+// Services with very many endpoints take longer. Of one upstream there is one in a round, so that the others need not wait.
+func TestFeedCountsEndpoints(t *testing.T) {
+	f := newFeed()
+	loud, quiet := sink{f, "loud", 1, time.Now}, sink{f, "quiet", 2, time.Now}
+	endpoints := make([]model.UpstreamEndpoint, 100_000)
+	for i := range 10 {
+		loud.Put(&model.UpstreamService{Key: model.UpstreamKey{Scope: "team", Name: fmt.Sprint("app", i)}, Slices: []model.UpstreamSlice{{Endpoints: endpoints}}})
+	}
+	quiet.Put(&model.UpstreamService{Key: model.UpstreamKey{Scope: "team", Name: "app"}})
+	of := map[string]int{}
+	for range 2 {
+		for _, e := range f.take() {
+			of[e.upstream]++
+		}
+	}
+	if of["loud"] > 2 || of["quiet"] != 1 {
+		t.Errorf("of two rounds, %v", of)
+	}
+	for events := f.take(); len(events) > 0; events = f.take() {
+		of["loud"] += len(events)
+	}
+	if of["loud"] != 10 {
+		t.Errorf("of all rounds, %v", of)
+	}
+}
+
 // A complete list takes the place of changes that came before it, and changes after it follow it.
 func TestFeedKeepsTheOrder(t *testing.T) {
 	f := newFeed()
