@@ -361,6 +361,44 @@ func TestCatalog(t *testing.T) {
 	}
 }
 
+// Lists of members that lack those that the pools name empty nothing.
+func TestLostMembers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		sim := lab.NewSimulated()
+		ids := sim.Seed("team01", 3, 2)
+		s := start(t, sim, adminCloud, nil)
+		time.Sleep(5 * time.Second)
+		s.take()
+		sim.Fault(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasSuffix(r.URL.Path, "/members") {
+				return false
+			}
+			_, _ = w.Write([]byte(`{"members":[]}`))
+			return true
+		})
+		for _, id := range ids {
+			sim.Touch(id)
+		}
+		time.Sleep(time.Minute)
+		lines := s.take()
+		for _, line := range lines {
+			if !strings.Contains(line, ".2:8080") || !strings.Contains(line, "its parts contradict each other: member ") {
+				t.Error(line)
+			}
+		}
+		if len(lines) != 3 {
+			t.Errorf("%d puts", len(lines))
+		}
+		sim.Fault(nil)
+		time.Sleep(2 * time.Minute)
+		for _, line := range s.take() {
+			if strings.Contains(line, "contradict") || strings.HasPrefix(line, "put") && !strings.Contains(line, ".2:8080") {
+				t.Error(line)
+			}
+		}
+	})
+}
+
 // Load balancers that change while they are read are read until they hold still.
 func TestTornReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

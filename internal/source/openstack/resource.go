@@ -163,8 +163,8 @@ type tree struct {
 	served bool
 }
 
-// torn says which part a listener or policy names without its being there; empty: none. The
-// load balancer then changed while its parts were read.
+// torn says which part a listener, policy or pool names without its being there; empty: none. The
+// load balancer then changed while its parts were read, or an answer is not complete.
 func (t *tree) torn() string {
 	pools := t.poolsByID()
 	for i := range t.listeners {
@@ -175,6 +175,22 @@ func (t *tree) torn() string {
 	for i := range t.policies {
 		if p := &t.policies[i]; p.RedirectPoolID != "" && pools[p.RedirectPoolID] == nil {
 			return "pool " + p.RedirectPoolID + " of L7 policy " + p.ID
+		}
+	}
+	used := t.used()
+	for i := range t.pools {
+		p := &t.pools[i]
+		if !used[p.ID] {
+			continue // its members were not read
+		}
+		have := make(map[string]bool, len(t.members[p.ID]))
+		for k := range t.members[p.ID] {
+			have[t.members[p.ID][k].ID] = true
+		}
+		for _, m := range p.Members {
+			if !have[m.ID] {
+				return "member " + m.ID + " of pool " + p.ID
+			}
 		}
 	}
 	return ""
