@@ -161,10 +161,7 @@ func (u *upstream) labels(e *service, theirs map[string]string) map[string]strin
 // isReserved says whether a label of an upstream would have a meaning here that its author may not give it. The labels of load
 // balancers are the sources' own.
 func isReserved(key string) bool {
-	if key == v1alpha1.LabelLoadBalancerID || key == v1alpha1.LabelLoadBalancerName || strings.HasPrefix(key, "app.kubernetes.io/") {
-		return false
-	}
-	return model.IsForeignKey(key)
+	return key != v1alpha1.LabelLoadBalancerID && key != v1alpha1.LabelLoadBalancerName && model.IsForeignLabel(key)
 }
 
 // slice makes a part of a slice of a service, of one family.

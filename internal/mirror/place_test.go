@@ -395,7 +395,7 @@ func TestLabelsThatControllersActOn(t *testing.T) {
 	w.set("up", openStack)
 	s := app("team/app", "10.0.0.1")
 	s.Labels = map[string]string{"tier": "web", "app.kubernetes.io/name": "app"}
-	for _, k := range []string{"argocd.argoproj.io/instance", "kustomize.toolkit.fluxcd.io/name", "external-dns.alpha.example/x", "service.kubernetes.io/x", v1alpha1.LabelUpstream} {
+	for _, k := range []string{"argocd.argoproj.io/instance", "app.kubernetes.io/instance", "kustomize.toolkit.fluxcd.io/name", "external-dns.alpha.example/x", "service.kubernetes.io/x", v1alpha1.LabelUpstream} {
 		s.Labels[k] = "prod"
 	}
 	w.list("up", s)

@@ -15,6 +15,10 @@ var foreignDomains = []string{
 	"cloud.google.com", "azure.com", "amazonaws.com", "k8s.aws",
 }
 
+// instanceKey names an application. Argo CD before 3.0 takes what has this label for a part of its own application of that name, and
+// deletes what is not in its repository.
+const instanceKey = "app.kubernetes.io/instance"
+
 // IsForeignKey says whether a label or annotation of an upstream is of a domain that its author may give no meaning here.
 func IsForeignKey(key string) bool {
 	domain, _, ok := strings.Cut(strings.ToLower(key), "/")
@@ -24,4 +28,9 @@ func IsForeignKey(key string) bool {
 	return strings.HasPrefix(domain, "external-dns.") || slices.ContainsFunc(foreignDomains, func(d string) bool {
 		return domain == d || strings.HasSuffix(domain, "."+d)
 	})
+}
+
+// IsForeignLabel says it of a label. Those of app.kubernetes.io describe a program, and mean the same here.
+func IsForeignLabel(key string) bool {
+	return IsForeignKey(key) && (!strings.HasPrefix(key, "app.kubernetes.io/") || key == instanceKey)
 }

@@ -251,7 +251,7 @@ func copyLabels(labels map[string]string) map[string]string {
 	var out map[string]string
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		v := labels[key]
-		if model.IsForeignKey(key) && !strings.HasPrefix(key, "app.kubernetes.io/") || len(out) >= maxLabels ||
+		if model.IsForeignLabel(key) || len(out) >= maxLabels ||
 			len(validation.IsQualifiedName(key)) > 0 || len(validation.IsValidLabelValue(v)) > 0 {
 			continue
 		}

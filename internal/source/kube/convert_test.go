@@ -118,7 +118,7 @@ func TestConvertService(t *testing.T) {
 		"labels and annotations": {
 			func(o *corev1.Service) {
 				o.Labels = map[string]string{
-					"app": "web", "app.kubernetes.io/name": "web", "kubernetes.io/cluster-service": "true", "service.kubernetes.io/headless": "", "x.k8s.io/y": "z",
+					"app": "web", "app.kubernetes.io/name": "web", "app.kubernetes.io/instance": "shop", "kubernetes.io/cluster-service": "true", "service.kubernetes.io/headless": "", "x.k8s.io/y": "z",
 					"endpointslice.kubernetes.io/managed-by": "me", "fairlead.dev/other": "x", "gimbal.heptio.com/service": "x", "bad value": "x", "b": "not valid",
 					"mykubernetes.io/x": "y",
 				}

@@ -21,7 +21,7 @@
 // Objects whose names Kubernetes cannot have are left out. At most maxRefusals are said of a service.
 //
 // Of labels and annotations those are given that have a meaning outside of their cluster, and that make no controller
-// act on the Service here: none of foreignDomains, except the labels of app.kubernetes.io. See limits.go for how many.
+// act on the Service here: none of foreignDomains, except the labels of app.kubernetes.io (but for instance). See limits.go for how many.
 // Nodes' names and the references to pods are not given: they mean nothing here.
 //
 // # What it refuses to do
