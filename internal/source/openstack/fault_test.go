@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 		{"a page for people", answer(list, 200, `<html>`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer is not the JSON that was expected: invalid character '<'"},
 		{"half an answer", answer(list, 200, `{"loadbalancers": [{"id": "5`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer is not the JSON that was expected: unexpected EOF"},
 		{"two answers", answer(list, 200, `{"loadbalancers": []} {}`), "BadAnswer: GET /load-balancer/v2.0/lbaas/loadbalancers: the answer is not the JSON that was expected: there is more after the JSON"},
-		{"a catalog without end", answer("/auth/tokens", 201, `{"token":{"catalog":[`+strings.Repeat("[],", valueBytes/3)), "BadAnswer: sign in at http://cloud.example/identity/v3/: a part of the answer is larger than 4 MiB"},
+		{"a catalog without end", answer("/auth/tokens", 201, `{"token":{"catalog":[`+strings.Repeat("[],", signInBytes/3)), "BadAnswer: sign in at http://cloud.example/identity/v3/: a part of the answer is larger than 1 MiB"},
 		{"connection lost", func(http.ResponseWriter, *http.Request) bool { panic(http.ErrAbortHandler) }, "Unreachable: Get \"http://cloud.example/load-balancer/v2.0/lbaas/loadbalancers?"},
 		{"hanging", func(_ http.ResponseWriter, r *http.Request) bool {
 			<-r.Context().Done()
@@ -355,6 +355,34 @@ func TestCatalog(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				if contact, _, _ := s.state(); contact != c.want {
 					t.Errorf("got  %s\nwant %s", contact, c.want)
+				}
+			})
+		})
+	}
+}
+
+// What is kept of a sign-in for each project has a bound.
+func TestSignInBounds(t *testing.T) {
+	for _, c := range []struct{ name, token, url, want string }{
+		{"a long token", strings.Repeat("t", 17<<10), "http://cloud.example", "the token is longer than 16 KiB"},
+		{"a long endpoint", "t", "http://cloud.example/" + strings.Repeat("x", 3<<10), "the catalog's endpoint is longer than 2 KiB"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim := lab.NewSimulated()
+				sim.Fault(func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasSuffix(r.URL.Path, "/auth/tokens") {
+						return false
+					}
+					w.Header().Set("X-Subject-Token", c.token)
+					w.WriteHeader(http.StatusCreated)
+					_, _ = w.Write([]byte(`{"token":{"catalog":[{"type":"load-balancer","endpoints":[{"interface":"public","region":"r","url":"` + c.url + `"}]}]}}`))
+					return true
+				})
+				s := start(t, sim, adminCloud, nil)
+				time.Sleep(5 * time.Second)
+				if contact, _, _ := s.state(); contact != "BadAnswer: sign in at http://cloud.example/identity/v3/: "+c.want {
+					t.Errorf("%s, want %s", contact, c.want)
 				}
 			})
 		})

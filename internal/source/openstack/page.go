@@ -35,12 +35,12 @@ type stream struct {
 // budget lets a number of bytes pass, and then fails.
 type budget struct {
 	io.Reader
-	left int
+	left, most int
 }
 
 func (b *budget) Read(p []byte) (int, error) {
 	if b.left == 0 {
-		return 0, cloud.BadAnswer("a part of the answer is larger than %d MiB", valueBytes>>20)
+		return 0, cloud.BadAnswer("a part of the answer is larger than %d MiB", b.most>>20)
 	}
 	n, err := b.Reader.Read(p[:min(len(p), b.left)])
 	b.left -= n
@@ -48,7 +48,7 @@ func (b *budget) Read(p []byte) (int, error) {
 }
 
 func newStream(r io.Reader) *stream {
-	from := &budget{Reader: r}
+	from := &budget{Reader: r, most: valueBytes}
 	return &stream{json.NewDecoder(from), from}
 }
 

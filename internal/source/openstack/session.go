@@ -175,6 +175,9 @@ func (s *sessions) signIn(ctx context.Context, project string) (*session, error)
 	if err == nil && id == "" {
 		err = errors.New("the answer has no X-Subject-Token")
 	}
+	if len(id) > tokenBytes {
+		err = fmt.Errorf("the token is longer than %d KiB", tokenBytes>>10)
+	}
 	if err != nil {
 		return nil, failed(err)
 	}
@@ -197,15 +200,22 @@ func (s *sessions) signIn(ctx context.Context, project string) (*session, error)
 	return current, nil
 }
 
-// small bounds the answers to signing in. A catalog has some kilobytes, and the library decodes it into values that take very
-// much more memory than the text.
+// Bounds of a sign-in. The token and the URL are kept for each project.
+const (
+	signInBytes   = 1 << 20
+	tokenBytes    = 16 << 10
+	endpointBytes = 2 << 10
+)
+
+// small bounds the answers to signing in. A catalog has some kilobytes, and the library decodes it into values that take more
+// than a hundred times the memory of the text.
 type small struct{ http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
 func (s small) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := s.RoundTripper.RoundTrip(r)
 	if err == nil {
-		resp.Body = &smallBody{budget{Reader: resp.Body, left: valueBytes}, resp.Body}
+		resp.Body = &smallBody{budget{Reader: resp.Body, left: signInBytes, most: signInBytes}, resp.Body}
 	}
 	return resp, err
 }
@@ -252,6 +262,9 @@ func (s *sessions) locate(catalog *tokens.ServiceCatalog) (string, error) {
 	}
 	if !strings.HasPrefix(endpoint, "https://") && (!s.plainHTTP || !strings.HasPrefix(endpoint, "http://")) {
 		return "", fmt.Errorf("the catalog's endpoint %s is refused, since tokens are sent there: %s does not name plain-http", endpoint, cloud.AllowFlag)
+	}
+	if len(endpoint) > endpointBytes {
+		return "", fmt.Errorf("the catalog's endpoint is longer than %d KiB", endpointBytes>>10)
 	}
 	base := strings.TrimRight(endpoint, "/")
 	for _, version := range []string{"/v2.0", "/v2"} {
