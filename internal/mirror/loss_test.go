@@ -323,3 +323,30 @@ func TestConfirmationOfTheFuture(t *testing.T) {
 	w.settle()
 	expect(t, "in effect", w.inEffect())
 }
+
+// Before the first complete list, a service that has lost its endpoints stays as it is stored; the list decides about all of them.
+func TestLossBeforeTheFirstList(t *testing.T) {
+	w := newWorld(t, "team")
+	w.set("up")
+	w.list("up", app("team/app0", "10.0.0.1", "10.0.0.2"), app("team/app1", "10.1.0.1", "10.1.0.2"))
+	w.settle()
+	before := w.inEffect()
+	w.restart(w.m.upstreams["up"].object)
+	w.m.Put("up", w.now, bare("team/app0"))
+	w.m.Put("up", w.now, bare("team/app1"))
+	w.settle()
+	if have := w.inEffect(); have != before {
+		t.Errorf("in effect before the list: %s, want %s", have, before)
+	}
+	w.list("up", bare("team/app0"), bare("team/app1"))
+	w.settle()
+	if have := w.inEffect(); have != before || len(w.m.upstreams["up"].holds) != 2 {
+		t.Errorf("in effect after the list: %s, want %s, held", have, before)
+	}
+	w.restart(w.m.upstreams["up"].object)
+	w.m.Put("up", w.now, app("team/app0", "10.0.0.2", "10.0.0.3")) // others take the place
+	w.settle()
+	if have := w.inEffect(); have == before {
+		t.Errorf("another form is not in effect: %s", have)
+	}
+}

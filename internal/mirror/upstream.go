@@ -190,6 +190,9 @@ func (m *Mirror) Put(name string, now time.Time, list ...*model.UpstreamService)
 			u.extra++
 			continue
 		}
+		if m.isEarlyLoss(u, s) {
+			continue // the first list is judged as a whole, and has it again
+		}
 		m.claim(u, s.Key, s)
 		e := u.services[s.Key]
 		u.note(u.latest(s.Key), s)
@@ -239,6 +242,24 @@ func (m *Mirror) begin(u *upstream) bool {
 		m.noteEarly(u.early, k)
 	}
 	return true
+}
+
+// isEarlyLoss says whether the first form of a service, before the first complete list, has much fewer endpoints than are stored.
+func (m *Mirror) isEarlyLoss(u *upstream, s *model.UpstreamService) bool {
+	if u.early == nil {
+		return false
+	}
+	n, is := u.early.names[s.Key]
+	if !is || u.early.said[n] {
+		return false
+	}
+	stored := 0
+	for k := range u.early.stored[n] {
+		if o := m.slices[k.Name]; k.Kind == snapshot.KindEndpointSlice && o != nil {
+			stored += len(o.Endpoints)
+		}
+	}
+	return u.beyond(max(0, stored-s.Endpoints()), stored)
 }
 
 // noteSaid notes that an upstream has said what there is of a service. Other objects that are stored of it are not in effect any more.
