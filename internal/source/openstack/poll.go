@@ -130,7 +130,9 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 	query := v.scope.query(url.Values{"sort": {"updated_at:desc"}, "limit": {strconv.Itoa(topRows)}, "fields": loadBalancerFields})
 	seen := map[string]bool{}
 	before, newest, now := p.tails[v.scope], "", p.now()
+	var jobs []*job
 	defer func() {
+		p.readAll(jobs)
 		if err == nil {
 			p.forget(v.scope, seen)
 		}
@@ -151,7 +153,7 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 				allNew = false
 				continue
 			}
-			if len(seen) == pollRows || p.queue.waiting() >= urgentJobs {
+			if len(seen) == pollRows || p.queue.waiting()+len(jobs) >= urgentJobs {
 				return quick, nil
 			}
 			seen[row.ID] = true
@@ -165,7 +167,7 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 			}
 			quick = p.waits(v.scope, row) || quick
 			if isNew {
-				p.queue.put(&job{id: row.ID, scope: v.scope, row: row, seq: seq})
+				jobs = append(jobs, &job{id: row.ID, scope: v.scope, row: row, seq: seq})
 			}
 		}
 		if next == "" || len(rows) == 0 {
@@ -176,6 +178,19 @@ func (p *poller) pollView(ctx context.Context, v view) (quick bool, err error) {
 			return quick, nil
 		}
 		marker = next
+	}
+}
+
+// readAll has load balancers read that have changed. Where that is much of the cloud, a full sweep reads it, and all is judged
+// at once: it may be an old backup.
+func (p *poller) readAll(jobs []*job) {
+	if isMuch(len(jobs), p.state.count()) {
+		p.sweepAll.Store(true)
+		signal(p.sweepNow)
+		return
+	}
+	for _, j := range jobs {
+		p.queue.put(j)
 	}
 }
 

@@ -76,6 +76,7 @@ type Source struct {
 
 	events   chan struct{} // holds one
 	sweepNow chan struct{} // holds one
+	sweepAll atomic.Bool   // a full sweep is due: much has changed
 	// recovered: polls failed, and the next sweep has to tell the sink the complete list.
 	recovered atomic.Bool
 	idle      interface{ CloseIdleConnections() }

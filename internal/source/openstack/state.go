@@ -16,7 +16,10 @@ import (
 type known struct {
 	seq      uint64 // of the read: what was read later has a larger one
 	tree     *tree
-	services []*model.UpstreamService
+	services []*model.UpstreamService // that the sink has
+	// losing are the services as a sweep that is not complete found them, with fewer endpoints; nil: the sink has the newest. It
+	// gets them with the complete list, which is judged as a whole.
+	losing []*model.UpstreamService
 	// membersRead is when the members of all its pools were last read.
 	membersRead time.Time
 	// unreadable is why it could not be read again; empty: it was.
@@ -97,6 +100,7 @@ func (s *state) put(t *tree, seq uint64, membersRead time.Time) {
 	id := t.loadBalancer.ID
 	k := s.known[id]
 	delete(s.unread, id)
+	swept := s.sweep != nil && (s.sweep.left[id] || k != nil && k.losing != nil)
 	s.read(id)
 	defer s.finish()
 	if k != nil && k.seq > seq {
@@ -108,12 +112,12 @@ func (s *state) put(t *tree, seq uint64, membersRead time.Time) {
 	}
 	k.seq, k.tree, k.membersRead, k.unreadable = seq, t, membersRead, ""
 	s.wanted[id] = &t.loadBalancer
-	s.emit(k)
+	s.emit(k, swept)
 }
 
 // emit converts a load balancer and gives the sink the services that differ from those that
-// it was given.
-func (s *state) emit(k *known) {
+// it was given. What a sweep has found waits for the complete list if it has fewer endpoints.
+func (s *state) emit(k *known, swept bool) {
 	project := k.tree.loadBalancer.project()
 	k.tree.served = k.tree.served || len(k.services) > 0
 	services := convert(k.tree, s.projects[project], s.now())
@@ -123,6 +127,10 @@ func (s *state) emit(k *known) {
 				Object: service.Object, Reason: model.RefusedAnswer, Message: "it is in effect as it was last read: " + k.unreadable,
 			})
 		}
+	}
+	if k.losing = nil; swept && endpointsOf(services) < endpointsOf(k.services) {
+		k.losing = services
+		return
 	}
 	before := make(map[model.UpstreamKey]*model.UpstreamService, len(k.services))
 	for _, o := range k.services {
@@ -151,6 +159,14 @@ func (s *state) emit(k *known) {
 	if len(removed) > 0 {
 		s.sink.Remove(removed...)
 	}
+}
+
+func endpointsOf(services []*model.UpstreamService) int {
+	n := 0
+	for _, s := range services {
+		n += s.Endpoints()
+	}
+	return n
 }
 
 // remove takes a load balancer out of which the cloud says that it is gone.
@@ -196,7 +212,7 @@ func (s *state) fail(id string, err error, show bool) {
 		return
 	case show && k.unreadable == "":
 		k.unreadable = err.Error()
-		s.emit(k)
+		s.emit(k, false)
 	}
 	s.read(id)
 	s.finish()
@@ -251,6 +267,9 @@ func (s *state) forgotten(id string) bool {
 func (s *state) replace() {
 	all := make([]*model.UpstreamService, 0, len(s.known))
 	for _, k := range s.known {
+		if k.losing != nil {
+			k.services, k.losing = k.losing, nil
+		}
 		all = append(all, k.services...)
 	}
 	slices.SortFunc(all, func(a, b *model.UpstreamService) int { return a.Key.Compare(b.Key) })
@@ -259,10 +278,15 @@ func (s *state) replace() {
 }
 
 // begin starts a sweep over a complete list of load balancers. A sweep that is not complete
-// is given up.
+// is given up, and what it has found counts.
 func (s *state) begin(seq uint64, ids []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, k := range s.known {
+		if k.losing != nil {
+			s.emit(k, false)
+		}
+	}
 	s.sweep = &sweep{seq: seq, ids: map[string]bool{}, left: map[string]bool{}, failed: map[string]bool{}}
 	for _, id := range ids {
 		s.sweep.ids[id], s.sweep.left[id] = true, true
@@ -305,7 +329,7 @@ func (s *state) name(projects []project) {
 	}
 	for _, k := range s.known {
 		if renamed[k.tree.loadBalancer.project()] {
-			s.emit(k)
+			s.emit(k, false)
 		}
 	}
 }
@@ -326,6 +350,13 @@ func (s *state) keepNames(projects []project) {
 		keep[k.tree.loadBalancer.project()] = true
 	}
 	maps.DeleteFunc(s.projects, func(id, _ string) bool { return !keep[id] })
+}
+
+// count is the number of load balancers that were read.
+func (s *state) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.known)
 }
 
 // nameless reports whether the name of a project was not asked for yet.

@@ -21,6 +21,8 @@ const (
 	parallel = 8
 	// manyChanges at once, in a sweep, are read in the background.
 	manyChanges = 100
+	// muchChanges is the least number of changes that can be much: small clouds change as a whole.
+	muchChanges = 3
 )
 
 // sweepLoop sweeps until ctx is done. It closes listed when polls can begin.
@@ -29,14 +31,18 @@ func (s *Source) sweepLoop(ctx context.Context, listed chan<- struct{}) {
 	first, failures := true, 0
 	for ctx.Err() == nil {
 		var err error
+		var much bool // has changed: all of it is read, and judged, at once
 		busy := s.state.untried() > 0 && s.now().Sub(last) < sweepPatience
+		if !busy && s.sweepAll.Swap(false) {
+			full = time.Time{}
+		}
 		switch {
 		case !busy && (s.cfg.API == lbaas || !s.now().Before(full)):
 			if err = s.fullSweep(ctx); err == nil {
 				last, full = s.now(), s.now().Add(cloud.Jitter(fullInterval))
 			}
 		case s.cfg.API != lbaas:
-			err = s.idSweep(ctx, failures > 0 || s.recovered.Swap(false))
+			much, err = s.idSweep(ctx, failures > 0 || s.recovered.Swap(false))
 		}
 		if ctx.Err() != nil {
 			return
@@ -52,6 +58,12 @@ func (s *Source) sweepLoop(ctx context.Context, listed chan<- struct{}) {
 				first = false
 				close(listed)
 			}
+		}
+		if much {
+			full, delay = time.Time{}, 0
+		}
+		if busy && (much || s.sweepAll.Load()) {
+			delay = min(delay, retries.First)
 		}
 		if recovered {
 			s.log.Info("the lists of the cloud are readable again")
@@ -129,7 +141,8 @@ func (s *Source) fullSweep(ctx context.Context) error {
 			if of == nil {
 				of = &lists{}
 			}
-			of.reuse = s.cfg.API != lbaas && !refresh[row.ID]
+			old := s.state.of(row.ID)
+			of.reuse = s.cfg.API != lbaas && !refresh[row.ID] && old != nil && old.tree.loadBalancer.same(row)
 			ids = append(ids, row.ID)
 			jobs = append(jobs, &job{id: row.ID, scope: views[i].scope, row: row, lists: of, seq: seq, background: true})
 		}
@@ -182,8 +195,9 @@ func (l *swept) byLoadBalancer() map[string]*lists {
 }
 
 // idSweep reads the rows of all load balancers: those that are gone are missing, and those of
-// a cloud that was restored from a backup have changed backwards.
-func (s *Source) idSweep(ctx context.Context, anyway bool) error {
+// a cloud that was restored from a backup have changed backwards. much: more than half of all
+// have changed, which is for a full sweep.
+func (s *Source) idSweep(ctx context.Context, anyway bool) (much bool, _ error) {
 	views := *s.views.Load()
 	seq := s.state.next()
 	all := make([][]loadBalancer, len(views))
@@ -193,7 +207,7 @@ func (s *Source) idSweep(ctx context.Context, anyway bool) error {
 		return err
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	ids := map[string]bool{}
 	var jobs []*job
@@ -211,12 +225,18 @@ func (s *Source) idSweep(ctx context.Context, anyway bool) error {
 	}
 	s.queue.keep(ids, seq)
 	s.state.list(seq, ids, anyway)
+	if isMuch(len(jobs), len(ids)) {
+		return true, nil
+	}
 	for _, j := range jobs {
 		j.background = len(jobs) > manyChanges
 		s.queue.put(j)
 	}
-	return nil
+	return false, nil
 }
+
+// isMuch says whether so many of all load balancers have changed that they are judged at once.
+func isMuch(changes, all int) bool { return changes >= muchChanges && 2*changes > all }
 
 // rowQuery asks for the rows of load balancers.
 func (s *Source) rowQuery(v view) url.Values {
