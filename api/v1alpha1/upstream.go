@@ -319,7 +319,8 @@ type UpstreamStatus struct {
 	LastSweep *metav1.Time `json:"lastSweep,omitempty"`
 
 	// Conditions of the upstream: Accepted (spec and credentials are usable), Reachable (its API
-	// answers) and Current (what is in effect is what the upstream has).
+	// answers), Current (what is in effect is what the upstream has) and Stored (the API here
+	// takes what is discovered).
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -44,7 +44,7 @@ effect in the plane, was published to machines, and was in force at every machin
 		Example: `  fairlead upstreams
   fairlead upstreams up01
   fairlead upstreams --watch
-  fairlead upstreams -o json | jq '.[] | select(.lagNanoseconds > 5e9) | .name'`,
+  fairlead upstreams -o json | jq '.[] | select(any(.conditions[]; .status != "True")) | .name'`,
 		RunE: func(c *cobra.Command, args []string) error {
 			planeConsole, err := consoleClient("plane-console", address)
 			if err != nil {

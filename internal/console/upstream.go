@@ -46,6 +46,7 @@ func (c Client) Upstreams(ctx context.Context, name string) ([]v1.Upstream, erro
 
 // Types of an Upstream's conditions.
 const (
+	upstreamAccepted  = "Accepted"
 	upstreamReachable = "Reachable"
 	upstreamCurrent   = "Current"
 )
@@ -64,6 +65,9 @@ func WriteUpstreams(w io.Writer, rows []v1.Upstream, now time.Time) error {
 			continue
 		}
 		reachable, current := conditionOf(u, upstreamReachable), conditionOf(u, upstreamCurrent)
+		if accepted := conditionOf(u, upstreamAccepted); accepted.Status == "False" {
+			reachable = accepted // why nobody asks
+		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d/%d\t%d\t%d\t%d\t%s\t%s\n",
 			u.Name, u.Type, conditionText(reachable), conditionText(current), ago(now, worse(u).Since),
 			u.Replicated.Services, u.Seen.Services, u.Held.Services, u.Replicated.Endpoints, u.Refused, ago(now, u.LastContact), ago(now, u.LastSweep))

@@ -414,3 +414,27 @@ func TestManyUpstreamsBegin(t *testing.T) {
 		}
 	})
 }
+
+// An upstream that was read and whose credentials cannot be used any more is not current, and each fault is told.
+func TestUnusableCredentialsAreToldAnew(t *testing.T) {
+	discover(t, func(r *rig) {
+		r.store(upstream("up01"), secret("up01", "a"))
+		r.lead(true)
+		source := r.source("up01", 1)
+		source.Contact(nil)
+		source.Replace([]*model.UpstreamService{app("a", "10.0.0.1")})
+		r.condition("up01", v1alpha1.ConditionCurrent, v1alpha1.ReasonCurrent)
+		r.remove(secret("up01", "a"))
+		r.condition("up01", v1alpha1.ConditionAccepted, v1alpha1.ReasonSecretMissing)
+		r.condition("up01", v1alpha1.ConditionReachable, v1alpha1.ReasonNotTried)
+		r.condition("up01", v1alpha1.ConditionCurrent, v1alpha1.ReasonStale)
+		r.shows("without credentials", "up01-a")
+		before := r.statuses["up01"].Conditions[0].Message
+		changed := upstream("up01")
+		changed.Spec.Kubernetes.Secret = "up02"
+		r.store(changed)
+		if after := r.statuses["up01"].Conditions[0].Message; after == before {
+			t.Errorf("another fault is told as %q", after)
+		}
+	})
+}

@@ -111,7 +111,7 @@ func (s *state) measureOf(name string) measured {
 		state = stateUnreachable
 	case m.LastContact.IsZero():
 		state = stateNotTried
-	case current(m).Status != metav1.ConditionTrue:
+	case current(name, m).Status != metav1.ConditionTrue:
 		state = stateNotCurrent
 	}
 	return measured{name, state, m, s.counters[name]}

@@ -56,7 +56,8 @@ func (s *state) tellOf(name string) {
 
 func sameConditions(a, b []metav1.Condition) bool {
 	return slices.EqualFunc(a, b, func(a, b metav1.Condition) bool {
-		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration
+		return a.Type == b.Type && a.Status == b.Status && a.Reason == b.Reason && a.ObservedGeneration == b.ObservedGeneration &&
+			(a.Type != v1alpha1.ConditionAccepted || a.Message == b.Message) // other messages have times and numbers
 	})
 }
 
@@ -73,7 +74,10 @@ func statusOf(u *v1alpha1.Upstream, refused error, m mirror.State, failed unwrit
 	}
 	s := &v1alpha1.UpstreamStatus{
 		Type: typeOf(u), Seen: counts(m.Seen), Replicated: counts(m.Replicated), Held: counts(m.Held), Refused: int32(min(m.Refused, 1<<30)),
-		Conditions: []metav1.Condition{accepted(refused), reachable(m), current(m), stored(failed)},
+		Conditions: []metav1.Condition{accepted(refused), reachable(m), current(u.Name, m), stored(failed)},
+	}
+	if refused != nil && cloud.ReasonOf(refused) != v1alpha1.ReasonOwnAPI {
+		s.Conditions[1], s.Conditions[2] = notFollowed(m)
 	}
 	for _, r := range m.Refusals {
 		s.Refusals = append(s.Refusals, v1alpha1.UpstreamRefusal{Object: clip(r.Object), Reason: string(r.Reason), Message: clip(r.Message)})
@@ -147,7 +151,17 @@ func reachable(m mirror.State) metav1.Condition {
 	return condition(v1alpha1.ConditionReachable, true, v1alpha1.ReasonAnswers, "The API answers.")
 }
 
-func current(m mirror.State) metav1.Condition {
+// notFollowed are the conditions Reachable and Current of an upstream that nobody reads.
+func notFollowed(m mirror.State) (reachable, current metav1.Condition) {
+	reachable = condition(v1alpha1.ConditionReachable, false, v1alpha1.ReasonNotTried, "The API is not asked: the condition Accepted says why.")
+	reachable.Status = metav1.ConditionUnknown
+	if !m.Synced {
+		return reachable, condition(v1alpha1.ConditionCurrent, false, v1alpha1.ReasonSyncing, "Nothing is read: the condition Accepted says why. What is stored is in effect.")
+	}
+	return reachable, condition(v1alpha1.ConditionCurrent, false, v1alpha1.ReasonStale, "Nothing is read any more: the condition Accepted says why. What was last read is in effect.")
+}
+
+func current(name string, m mirror.State) metav1.Condition {
 	no := func(reason, format string, args ...any) metav1.Condition {
 		return condition(v1alpha1.ConditionCurrent, false, reason, fmt.Sprintf(format, args...))
 	}
@@ -159,8 +173,8 @@ func current(m mirror.State) metav1.Condition {
 	case !m.Failing.IsZero():
 		return no(v1alpha1.ReasonStale, "The upstream is away since %s. What was last read is in effect.", m.Failing.UTC().Format(time.RFC3339))
 	case m.Held.Services > 0:
-		return no(v1alpha1.ReasonLossHeld, "Since %s the upstream lists much less than before. %d services with %d endpoints stay in effect as they were. If the loss is real, confirm it: fairlead upstream confirm NAME",
-			m.HeldSince.UTC().Format(time.RFC3339), m.Held.Services, m.Held.Endpoints)
+		return no(v1alpha1.ReasonLossHeld, "Since %s the upstream lists much less than before. %d services with %d endpoints stay in effect as they were. If the loss is real, confirm it: fairlead upstream confirm %s",
+			m.HeldSince.UTC().Format(time.RFC3339), m.Held.Services, m.Held.Endpoints, name)
 	case m.Returning:
 		return no(v1alpha1.ReasonReturning, "The upstream was away. Its changes come into effect bit by bit.")
 	case m.OverLimit:

@@ -1313,7 +1313,7 @@ export interface Upstream {
   // sorted; nil while that is not known.
   deleted?: boolean;
   used?: string[];
-  // Conditions are Accepted, Reachable and Current.
+  // Conditions are Accepted, Reachable, Current and Stored.
   conditions: UpstreamCondition[] | null;
   // Seen is what the upstream has, Replicated what of it is in effect here, and Held what of that the upstream does not
   // list any more.

@@ -10,7 +10,7 @@ type Upstream struct {
 	// sorted; nil while that is not known.
 	Deleted bool     `json:"deleted,omitempty"`
 	Used    []string `json:"used,omitempty"`
-	// Conditions are Accepted, Reachable and Current.
+	// Conditions are Accepted, Reachable, Current and Stored.
 	Conditions []UpstreamCondition `json:"conditions"`
 	// Seen is what the upstream has, Replicated what of it is in effect here, and Held what of that the upstream does not
 	// list any more.
