@@ -62,11 +62,7 @@ func (c Client) Top(ctx context.Context, q TopQuestion) (v1.Top, error) {
 
 // WriteTop renders what proxies answer for a terminal. by is the title of the first column, such as "routes".
 func WriteTop(w io.Writer, t v1.Top, by string) error {
-	total := 0.0
-	for _, r := range t.Rows {
-		total += r.Rate
-	}
-	fmt.Fprintf(printable{w}, "%s requests/s, %d of %d %s, %s, over %.1f s\n\n", rate(total), len(t.Rows), t.Total, by, proxies(len(t.Machines)), t.Seconds)
+	fmt.Fprintf(printable{w}, "%s requests/s, %d of %d %s, %s, over %.1f s\n\n", rate(t.Rate), len(t.Rows), t.Total, by, proxies(len(t.Machines)), t.Seconds)
 	table := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(table, "REQ/S\t2XX\t3XX\t4XX\t5XX\tNONE\tTOTAL\t  %s\n", strings.ToUpper(strings.TrimSuffix(by, "s")))
 	for _, r := range t.Rows {

@@ -17,7 +17,7 @@ func TestTop(t *testing.T) {
 		if q.Sort == "no" {
 			return model.Top{}, fmt.Errorf("%w: no", ErrQuestion)
 		}
-		return model.Top{Seconds: 1, Machines: []string{"edge-1"}, Total: 2, Rows: []model.TopRow{
+		return model.Top{Seconds: 1, Machines: []string{"edge-1"}, Total: 2, Rate: 15, Rows: []model.TopRow{
 			{Name: fmt.Sprint(q), Rate: 12.25, Rates: [6]float64{0, 0, 12, 0, 0, .25}, Requests: 7},
 		}}, nil
 	}))
@@ -31,7 +31,7 @@ func TestTop(t *testing.T) {
 	if err := WriteTop(&out, got, "hosts"); err != nil {
 		t.Fatal(err)
 	}
-	const want = `12 requests/s, 1 of 2 hosts, 1 proxy, over 1.0 s
+	const want = `15 requests/s, 1 of 2 hosts, 1 proxy, over 1.0 s
 
   REQ/S  2XX  3XX  4XX  5XX  NONE  TOTAL  HOST
      12   12    -    -  0.2     -      7  {hosts team name 1}

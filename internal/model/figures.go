@@ -53,8 +53,9 @@ type Top struct {
 	Seconds float64 `json:"seconds"`
 	// Machines whose proxies answered both times, sorted.
 	Machines []string `json:"machines"`
-	// Total is the number of rows, of which Rows may be the first.
+	// Total is the number of rows, of which Rows may be the first, and Rate the requests a second of all.
 	Total int      `json:"total"`
+	Rate  float64  `json:"rate"`
 	Rows  []TopRow `json:"rows"`
 }
 

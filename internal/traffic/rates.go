@@ -61,6 +61,7 @@ func Rates(before, after Sample, q Question) model.Top {
 		}
 	}
 	for _, r := range rows {
+		top.Rate += r.Rate
 		top.Rows = append(top.Rows, *r)
 	}
 	slices.SortFunc(top.Rows, func(a, b model.TopRow) int { return q.Sort.compare(a, b) })

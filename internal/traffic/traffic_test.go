@@ -56,7 +56,7 @@ func TestRates(t *testing.T) {
 			t.Errorf("%s: got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
-	if got := Rates(before, after, Question{By: Hosts, Limit: 1}); got.Total != 3 || len(got.Rows) != 1 {
+	if got := Rates(before, after, Question{By: Hosts, Limit: 1}); got.Total != 3 || got.Rate != 32 || len(got.Rows) != 1 {
 		t.Errorf("limited: %+v", got)
 	}
 	if got := Rates(after, after, Question{By: Routes}); got.Rows[0].Rate != 0 {

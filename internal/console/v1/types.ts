@@ -1289,8 +1289,9 @@ export interface Top {
   seconds: number;
   // Machines whose proxies answered both times, sorted.
   machines: string[] | null;
-  // Total is the number of rows, of which Rows may be the first.
+  // Total is the number of rows, of which Rows may be the first, and Rate the requests a second of all.
   total: number;
+  rate: number;
   rows: TopRow[] | null;
 }
 
