@@ -34,7 +34,7 @@ checked the backend or saw requests to it fail. -o wide lists the machines and t
   fairlead backends tcp://192.0.2.10:443 -o wide
   fairlead backends shop/web -o json | jq '.[] | select(.health == "unhealthy")'`,
 		RunE: func(c *cobra.Command, args []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}
@@ -93,7 +93,7 @@ Without a filter, the first flows of each machine are shown.`,
   fairlead flows --frontend tcp://192.0.2.10:443 --backend 10.0.0.4
   fairlead flows --machine edge-1 --limit 20000 -o json | jq '.flows | length'`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

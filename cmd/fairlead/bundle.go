@@ -61,9 +61,9 @@ archive, and still writes the rest.`,
 			return writeBundle(c.Context(), c.ErrOrStderr(), file, root, now, parts)
 		},
 	}
-	consoleFlag(c, &plane)
 	c.Flags().StringVar(&agent, "agent-console", "http://"+defaultAgentConsole, "URL of the console of this machine's agent")
 	kubeconfigFlag(c, &kubeconfig)
+	consoleFlag(c, &plane)
 	c.Flags().StringVar(&runDir, "run-dir", defaultRunDir, "the agent's run directory, where Envoy's log is")
 	c.Flags().StringVarP(&file, "file", "f", "", "archive to write (default fairlead-support-<time>.tar.gz here)")
 	return c

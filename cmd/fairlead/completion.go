@@ -25,7 +25,7 @@ func completeOne(address *string, names func(v1.Status) []string) cobra.Completi
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionPatience)
 		defer cancel()
-		status, err := askStatus(ctx, *address)
+		status, err := askStatus(ctx, c, *address)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

@@ -47,7 +47,7 @@ Service's annotation fairlead.dev/drained-backends, for routes and frontends ali
 			if err != nil {
 				return usageError{command: c.CommandPath(), err: err}
 			}
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

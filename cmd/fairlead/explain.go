@@ -64,7 +64,7 @@ it reads manifests, and each step names file and line.`,
 					return err
 				}
 			} else {
-				client, err := consoleClient("plane-console", address)
+				client, err := planeClient(c, address)
 				if err != nil {
 					return err
 				}
@@ -117,7 +117,7 @@ func explainFlow(c *cobra.Command, o explain.Options, machine, address, output s
 	if err != nil {
 		return usageError{err: err}
 	}
-	client, err := consoleClient("plane-console", address)
+	client, err := planeClient(c, address)
 	if err != nil {
 		return err
 	}

@@ -97,7 +97,7 @@ the last 4,096 revisions of routing, at most 32 MiB, across restarts and changes
   fairlead rollback 1042 --reason 'team shop lost its routes'
   fairlead rollback 2026-01-31T09:30:00Z`,
 		RunE: func(c *cobra.Command, args []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}
@@ -154,7 +154,7 @@ plane ran are one revision.`,
 		Example: `  fairlead revisions
   fairlead revisions -o json | jq '.[0]'`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

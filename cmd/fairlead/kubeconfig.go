@@ -16,6 +16,9 @@ const kubeconfigHelp = "kubeconfig of the API (default $KUBECONFIG, else " + def
 
 // kubeconfigFlag names the API for verbs that need it.
 func kubeconfigFlag(c *cobra.Command, path *string) {
+	if c.Flags().Lookup("kubeconfig") != nil {
+		panic("kubeconfigFlag comes before consoleFlag")
+	}
 	c.Flags().StringVar(path, "kubeconfig", "", kubeconfigHelp)
 }
 

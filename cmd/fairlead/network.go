@@ -50,7 +50,7 @@ func newShow(s show) *cobra.Command {
 	c := &cobra.Command{
 		Use: s.use, Short: s.short, Long: s.long, Example: s.example, GroupID: groupPeople,
 		RunE: func(c *cobra.Command, _ []string) error {
-			client, err := consoleClient("plane-console", address)
+			client, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

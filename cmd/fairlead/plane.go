@@ -41,6 +41,7 @@ type planeFlags struct {
 	apiPort          uint16
 	agentPort        uint16
 	consoleAddress   string
+	readAddress      string
 
 	kubeconfig   string
 	inCluster    bool
@@ -75,7 +76,8 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.StringVar(&f.advertiseAddress, "advertise-address", "", "address at which other machines reach this one (default: the source address of the default route)")
 	flags.Uint16Var(&f.apiPort, "api-port", defaultAPIPort, "port of the embedded API")
 	flags.Uint16Var(&f.agentPort, "agent-port", defaultAgentPort, "port of the agents' endpoint")
-	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address at which the plane serves health, metrics and status, without authentication")
+	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address at which the plane serves health and metrics, without authentication, and status to callers on this machine")
+	flags.StringVar(&f.readAddress, "read-address", defaultReadAddress, "address at which the plane serves the read API, with TLS and the users of the Kubernetes API; empty: it does not")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "use the Kubernetes API of this kubeconfig instead of the embedded one")
 	flags.BoolVar(&f.inCluster, "in-cluster", false, "use the Kubernetes API of the cluster that this process runs in as a pod")
 	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the CRDs of Fairlead and of the Gateway API, and upgrade older ones")
@@ -218,6 +220,15 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 		return err
 	}
 	defer listener.Close()
+	reads, err := listenRead(ctx, f.readAddress)
+	if err != nil {
+		return err
+	}
+	readAt := ""
+	if reads != nil {
+		defer reads.Close()
+		readAt = consoleAt(reads.Addr(), advertise)
+	}
 	if err := f.free(ctx, bind); err != nil {
 		return err
 	}
@@ -225,15 +236,17 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	shown, metrics := &served{}, newRegistry()
 	user := ctx
 	group, ctx := errgroup.WithContext(user)
+	shows := console.Config{
+		Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
+		Standby: shown.standby, Relay: shown.relay, Loopback: true,
+		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes, Upstreams: shown.upstreams, Top: shown.top, Backends: shown.backends, Flows: shown.flows,
+	}
+	group.Go(func() error { return console.Serve(ctx, listener, shows) })
+	if reads != nil {
+		group.Go(func() error { return serveRead(ctx, reads, shown, shows) })
+	}
 	group.Go(func() error {
-		return console.Serve(ctx, listener, console.Config{
-			Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
-			Standby: shown.standby,
-			Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Routes: shown.routes, Upstreams: shown.upstreams, Top: shown.top, Backends: shown.backends, Flows: shown.flows,
-		})
-	})
-	group.Go(func() error {
-		return f.serve(ctx, bind, advertise, consoleAt(listener.Addr(), advertise), shown, metrics, log, func(ctx context.Context, api embedded.API) error {
+		return f.serve(ctx, bind, advertise, consoleAt(listener.Addr(), advertise), readAt, shown, metrics, log, func(ctx context.Context, api embedded.API) error {
 			if beside == nil {
 				return nil
 			}
@@ -289,7 +302,7 @@ func outlive(user, ctx context.Context, log *slog.Logger, run func(context.Conte
 }
 
 // serve runs the API, the plane on it, and what runs beside. The API ends last.
-func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, consoleAddress string, shown *served, metrics *prometheus.Registry, log *slog.Logger, beside func(context.Context, embedded.API) error) (err error) {
+func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, consoleAddress, readAddress string, shown *served, metrics *prometheus.Registry, log *slog.Logger, beside func(context.Context, embedded.API) error) (err error) {
 	go giveBack(ctx)
 	api, err := f.startAPI(ctx, bind, advertise, log)
 	if err != nil {
@@ -310,6 +323,15 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		if err := install(ctx, api.RESTConfig(), log, crd.All(f.gatewayChannel())...); err != nil {
 			return err
 		}
+	}
+	if !f.outside() {
+		if err := embedded.InstallRoles(ctx, api.RESTConfig()); err != nil {
+			return err
+		}
+	}
+	judge, err := newJudge(api.RESTConfig())
+	if err != nil {
+		return err
 	}
 	agents, err := f.agentAccount()
 	if err != nil {
@@ -332,6 +354,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		API:              f.apiAddress(bind),
 		Addresses:        own.Reachable,
 		ConsoleAddress:   consoleAddress,
+		ReadAddress:      readAddress,
 		Log:              log,
 		Now:              time.Now,
 		TTL:              f.machineTTL,
@@ -353,7 +376,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 	if err != nil {
 		return err
 	}
-	shown.show(p, api)
+	shown.show(p, api, judge)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.Run(ctx) })
 	group.Go(func() error {
@@ -467,7 +490,7 @@ func (f *planeFlags) ownPorts() []ownPort {
 	if !f.outside() {
 		ports = append(ports, ownPort{"--api-port", f.apiPort})
 	}
-	for _, c := range []struct{ by, address string }{{"--console-address", f.consoleAddress}, {"the agents' console", defaultAgentConsole}} {
+	for _, c := range []struct{ by, address string }{{"--console-address", f.consoleAddress}, {"--read-address", f.readAddress}, {"the agents' console", defaultAgentConsole}} {
 		if _, text, err := net.SplitHostPort(c.address); err == nil {
 			if port, err := strconv.ParseUint(text, 10, 16); err == nil {
 				ports = append(ports, ownPort{c.by, uint16(port)})

@@ -29,6 +29,7 @@ const (
 	defaultRunDir         = "/run/fairlead"
 	defaultPlaneConsole   = "127.0.0.1:7080"
 	defaultAgentConsole   = "127.0.0.1:7081"
+	defaultReadAddress    = ":7444"
 	defaultAPIPort        = 6443
 	defaultAgentPort      = 7443
 	defaultKubeconfigName = "admin.kubeconfig"

@@ -25,7 +25,7 @@ of the matching wildcard are shown.`,
   fairlead routes www.example.com
   fairlead routes '*.example.com' -n shop -o json | jq '.[] | select(.state != "programmed")'`,
 		RunE: func(c *cobra.Command, args []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"fairlead.dev/internal/access"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/explain"
@@ -32,11 +33,14 @@ type served struct {
 
 type running struct {
 	*plane.Plane
-	api embedded.API
+	api   embedded.API
+	judge *access.Judge // of those who read
 }
 
 // show tells that the API has started and the plane is about to run.
-func (s *served) show(p *plane.Plane, api embedded.API) { s.running.Store(&running{p, api}) }
+func (s *served) show(p *plane.Plane, api embedded.API, judge *access.Judge) {
+	s.running.Store(&running{p, api, judge})
+}
 
 // Healthz is the plane's. A start is not a failure: it ends by itself, one way or
 // the other.

@@ -16,11 +16,15 @@ import (
 
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
+	"fairlead.dev/internal/plane"
 )
 
 // consoleFlag names the plane's console.
 func consoleFlag(c *cobra.Command, address *string) {
-	c.Flags().StringVar(address, "plane-console", "http://"+defaultPlaneConsole, "URL of the plane's console")
+	c.Flags().StringVar(address, "plane-console", "http://"+defaultPlaneConsole, "URL of the plane's console, on its machine; given or without a kubeconfig, it is asked instead of the read API")
+	if c.Flags().Lookup("kubeconfig") == nil {
+		c.Flags().String("kubeconfig", "", "ask the plane's read API by the current context of this kubeconfig (default $KUBECONFIG; where no plane runs, ~/.kube/config)")
+	}
 }
 
 // consoleClient asks the console that a flag names.
@@ -45,9 +49,9 @@ func listenConsole(address, of, prefix string, log *slog.Logger) (net.Listener, 
 	return l, err
 }
 
-// askStatus asks the console at --plane-console what the plane knows.
-func askStatus(ctx context.Context, address string) (v1.Status, error) {
-	client, err := consoleClient("plane-console", address)
+// askStatus asks a plane what it knows.
+func askStatus(ctx context.Context, c *cobra.Command, address string) (v1.Status, error) {
+	client, err := planeClient(c, address)
 	if err != nil {
 		return v1.Status{}, err
 	}
@@ -59,12 +63,15 @@ func askStatus(ctx context.Context, address string) (v1.Status, error) {
 func advised(err error) error {
 	var answer console.AnswerError
 	var agent console.AgentError
+	var none console.NoAnswerError
 	switch {
 	case errors.As(err, &agent):
 		return fmt.Errorf("%w (--plane-console names the plane's; on its machine that is http://%s unless it was started with another)", err, defaultPlaneConsole)
-	case errors.As(err, &answer) && errors.Is(err, console.ErrNone):
+	case errors.As(err, &answer) && (errors.Is(err, console.ErrNone) || answer.Refused()):
 		return errors.New(answer.Line)
-	case errors.As(err, &console.NoAnswerError{}) && !errors.Is(err, context.Canceled):
+	case errors.As(err, &none) && !errors.Is(err, context.Canceled) && strings.HasPrefix(none.URL, "https://"):
+		return fmt.Errorf("the read API at %s, published in config map %s/%s, does not answer: %w: is the address reachable from here? On the plane's machine --plane-console asks without it", none.URL, plane.Namespace, v1.ReadConfigMap, none.Err)
+	case errors.As(err, &none) && !errors.Is(err, context.Canceled):
 		return fmt.Errorf("no plane answers: %w: start it, or give its console with --plane-console", err)
 	}
 	return err // a plane runs there, or nobody waits for its answer any more
@@ -84,7 +91,7 @@ date, the listeners, the routes, and every problem with its reason.`,
   fairlead status -o json | jq '.problems'
   fairlead status --plane-console http://127.0.0.1:7080`,
 		RunE: func(c *cobra.Command, _ []string) error {
-			status, err := askStatus(c.Context(), address)
+			status, err := askStatus(c.Context(), c, address)
 			if err != nil {
 				return err
 			}

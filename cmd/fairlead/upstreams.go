@@ -46,7 +46,7 @@ effect in the plane, was published to machines, and was in force at every machin
   fairlead upstreams --watch
   fairlead upstreams -o json | jq '.[] | select(any(.conditions[]; .status != "True")) | .name'`,
 		RunE: func(c *cobra.Command, args []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}
@@ -164,7 +164,7 @@ func completeUpstream(address *string) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(ctx, completionPatience)
 		defer cancel()
-		planeConsole, err := consoleClient("plane-console", *address)
+		planeConsole, err := planeClient(c, *address)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -210,7 +210,7 @@ afterwards.`,
   fairlead upstream confirm up01
   fairlead upstream confirm up01 --yes`,
 		RunE: func(c *cobra.Command, args []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

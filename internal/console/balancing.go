@@ -116,7 +116,12 @@ func (None) Is(target error) bool { return target == ErrNone }
 
 func backendsHandler(backends func(ctx context.Context, of string) ([]model.BackendStatus, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		rows, err := backends(r.Context(), r.URL.Query().Get("of"))
+		q := r.URL.Query()
+		rows, err := backends(r.Context(), q.Get("of"))
+		if namespace := q.Get("namespace"); namespace != "" {
+			// Others may have been given the same rows.
+			rows = slices.DeleteFunc(slices.Clone(rows), func(b model.BackendStatus) bool { return b.Owner.Namespace != namespace })
+		}
 		answer(w, rows, err)
 	}
 }

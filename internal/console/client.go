@@ -71,7 +71,7 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 		if response.StatusCode == http.StatusMisdirectedRequest {
 			return body, standbyAnswer{line}
 		}
-		return body, AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound}
+		return body, AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound, refused: response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden}
 	}
 	return body, nil
 }
@@ -114,10 +114,14 @@ type AnswerError struct {
 	URL, Status string
 	Line        string // the first of the answer
 	none        bool
+	refused     bool
 }
 
 // Error implements error.
 func (e AnswerError) Error() string { return e.URL + " answers " + e.Status + ": " + e.Line }
+
+// Refused says that whoever asks may not.
+func (e AnswerError) Refused() bool { return e.refused }
 
 // Is reports whether the error is ErrNone.
 func (e AnswerError) Is(target error) bool { return e.none && target == ErrNone }

@@ -60,21 +60,37 @@ type Config struct {
 	// Standby is why the process does not know what is asked of it: a Standby; nil where it
 	// does, or always does.
 	Standby func() error
-	Log     *slog.Logger
+	// Relay asks the read API of the plane that leads, with the credential of whoever asks; nil: nobody is asked for
+	// this process.
+	Relay func(*http.Request) (*http.Response, error)
+	// Loopback has what is below /v1 answer callers on this machine only.
+	Loopback bool
+	Log      *slog.Logger
 }
 
 // Handler serves /healthz, /readyz, /metrics and, where there are any, the status and
 // explanations.
 func Handler(c Config) http.Handler {
-	probes, mux := http.NewServeMux(), http.NewServeMux()
+	probes := http.NewServeMux()
 	probes.HandleFunc("GET /healthz", check(c.Health.Healthz))
 	probes.HandleFunc("GET /readyz", check(c.Health.Readyz))
 	scraped := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
 	probes.Handle("GET /metrics", bounded(made(scraped), maxAnswers))
-	probes.Handle("/v1/", bounded(mux, maxAnswers))
+	answers := Reads(c)
+	if c.Loopback {
+		answers = fromLoopback(answers)
+	}
+	probes.Handle("/v1/", answers)
+	return ownHost(probes)
+}
+
+// Reads serves what is below /v1.
+func Reads(c Config) http.Handler {
+	mux, all := http.NewServeMux(), http.NewServeMux()
+	all.Handle("/v1/", bounded(mux, maxAnswers))
 	asks := bounded(mux, maxFlowAnswers)
-	probes.Handle(v1.FlowsPath, asks)
-	probes.Handle(v1.ExplainFlowPath, asks)
+	all.Handle(v1.FlowsPath, asks)
+	all.Handle(v1.ExplainFlowPath, asks)
 	if c.Status != nil {
 		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
@@ -129,20 +145,25 @@ func Handler(c Config) http.Handler {
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+v1.RevisionsPath, led(c, revisionsHandler(c.Revisions)))
 	}
-	return ownHost(probes)
+	return all
 }
 
 // Serve answers on l until ctx is done. Slow and idle clients are cut off, and a
 // request's header may hold 16 KiB.
 func Serve(ctx context.Context, l net.Listener, c Config) error {
+	return ServeHandler(ctx, l, Handler(c), c.Log)
+}
+
+// ServeHandler is Serve with a handler of one's own.
+func ServeHandler(ctx context.Context, l net.Listener, h http.Handler, log *slog.Logger) error {
 	s := &http.Server{
-		Handler:           Handler(c),
+		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       60 * time.Second,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          slog.NewLogLogger(c.Log.Handler(), slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
 	}
 	stop := context.AfterFunc(ctx, func() {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // ownHost refuses requests for somebody else's name at a loopback address. They come of browsers: a page
@@ -26,6 +28,17 @@ func ownHost(next http.Handler) http.Handler {
 			return
 		}
 		http.Error(w, "this console is at a loopback address and has no name: ask for localhost, or for the address", http.StatusForbidden)
+	})
+}
+
+// fromLoopback answers callers on this machine only: they need no credential.
+func fromLoopback(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if at, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !at.Addr().Unmap().IsLoopback() {
+			http.Error(w, "this port answers callers on its own machine only: ask the read API, by a kubeconfig (fairlead --help: --kubeconfig), or URL and authority in config map fairlead-system/"+v1.ReadConfigMap, http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -1,7 +1,7 @@
 package console
 
 import (
-	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +26,7 @@ type Standby struct {
 	Leader  string // its identity
 	Agents  string // host:port of its endpoint for agents
 	Console string // host:port; empty when it did not say
+	Read    string // host:port of its read API; empty when it did not say, or has none
 	Why     string // it was not asked, or did not answer
 }
 
@@ -74,8 +75,8 @@ func led(c Config, h http.HandlerFunc) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		if s.Console != "" && !local(s.Console) && r.Header.Get(relayed) == "" {
-			if err = relay(w, r, s.Console); err == nil {
+		if s.Read != "" && c.Relay != nil && r.Header.Get(relayed) == "" {
+			if err = relay(w, r, c.Relay, s.Read); err == nil {
 				return
 			}
 			s.Why = "it does not answer this plane: " + err.Error()
@@ -84,23 +85,39 @@ func led(c Config, h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// relay has another console answer. After an error nothing is written.
-func relay(w http.ResponseWriter, r *http.Request, to string) error {
-	request, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://"+to+r.URL.RequestURI(), nil)
+// relay has the read API of another plane answer. After an error nothing is written.
+func relay(w http.ResponseWriter, r *http.Request, do func(*http.Request) (*http.Response, error), to string) error {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+to+r.URL.RequestURI(), nil)
 	if err != nil {
 		return err
 	}
 	request.Header.Set(relayed, "1")
-	response, err := (&http.Client{Timeout: relayTime}).Do(request)
+	if last := r.Header.Get(lastEvent); last != "" {
+		request.Header.Set(lastEvent, last)
+	}
+	limit := time.AfterFunc(relayTime, cancel)
+	defer limit.Stop()
+	response, err := do(request)
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
+	if response.Header.Get("Content-Type") == eventStream {
+		limit.Stop()
+		passOn(w, response.Body)
+		return nil
+	}
 	body, err := io.ReadAll(io.LimitReader(response.Body, v1.MaxAnswer))
 	if err != nil {
 		return fmt.Errorf("read its answer: %w", err)
 	}
-	w.Header().Set("Content-Type", cmp.Or(response.Header.Get("Content-Type"), "text/plain; charset=utf-8"))
+	for _, name := range []string{"Content-Type", "Retry-After", "Www-Authenticate"} {
+		if value := response.Header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
+	}
 	w.WriteHeader(response.StatusCode)
 	writeBody(w, body)
 	return nil

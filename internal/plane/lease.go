@@ -37,6 +37,8 @@ const (
 	addressAnnotation = "fairlead.dev/address"
 	// consoleAnnotation of the Lease is host:port of its holder's console.
 	consoleAnnotation = "fairlead.dev/console"
+	// readAnnotation of the Lease is host:port of its holder's read API.
+	readAnnotation = "fairlead.dev/read"
 )
 
 // LeaseTimes are how leadership is kept. All three are measured by each plane's own
@@ -68,8 +70,8 @@ type term struct {
 	Renewing bool
 	// Leader is host:port of the present holder, as far as known.
 	Leader string
-	// Identity and Console are its name and host:port of its console.
-	Identity, Console string
+	// Identity, Console and Read are its name, and host:port of its console and of its read API.
+	Identity, Console, Read string
 }
 
 // lease is the Lease as an election's lock. Taking it raises the epoch in the same
@@ -79,6 +81,7 @@ type lease struct {
 	identity string
 	address  string
 	console  string                 // empty: there is none to be told of
+	read     string                 // the same of the read API
 	owner    *metav1.OwnerReference // of the Lease, once it is written; nil: none
 	log      *slog.Logger
 	changed  func() // called after the term changed, without locks held
@@ -172,7 +175,7 @@ func (l *lease) succeeded(by southbound.Successor) error {
 		case by.Epoch <= t.Epoch:
 			err = fmt.Errorf("%w in epoch %d, and %s in %d", southbound.ErrKeepsOn, t.Epoch, by.Identity, by.Epoch)
 		default:
-			t.Held, t.Leader, t.Identity, t.Console = false, by.Address, by.Identity, by.Console
+			t.Held, t.Leader, t.Identity, t.Console, t.Read = false, by.Address, by.Identity, by.Console, ""
 		}
 	})
 	return err
@@ -224,12 +227,12 @@ func (l *lease) get(ctx context.Context) (*coordinationv1.Lease, error) {
 	}
 	l.at = at
 	if h := holder(at); h != l.identity {
-		address, console := "", ""
+		address, console, read := "", "", ""
 		if h != "" {
-			address, console = at.Annotations[addressAnnotation], at.Annotations[consoleAnnotation]
+			address, console, read = at.Annotations[addressAnnotation], at.Annotations[consoleAnnotation], at.Annotations[readAnnotation]
 		}
 		l.change(func(t *term) {
-			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, address, h, console
+			t.Held, t.Renewing, t.Leader, t.Identity, t.Console, t.Read = false, false, address, h, console, read
 		})
 	}
 	return at, nil
@@ -255,7 +258,7 @@ func (l *lease) Create(ctx context.Context, r resourcelock.LeaderElectionRecord)
 
 // held is the term of this plane's leadership.
 func (l *lease) held(epoch uint64) term {
-	return term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address, Identity: l.identity, Console: l.console}
+	return term{Epoch: epoch, Held: true, Renewing: true, Leader: l.address, Identity: l.identity, Console: l.console, Read: l.read}
 }
 
 // Update takes, renews or gives back the Lease, whichever the record says.
@@ -312,6 +315,7 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 	} else {
 		delete(next.Annotations, addressAnnotation)
 		delete(next.Annotations, consoleAnnotation)
+		delete(next.Annotations, readAnnotation)
 	}
 	if err := l.client.Update(ctx, next); err != nil {
 		if apierrors.IsConflict(err) {
@@ -325,7 +329,7 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 		if mine {
 			*t = l.held(epoch)
 		} else {
-			t.Held, t.Renewing, t.Leader, t.Identity, t.Console = false, false, "", "", ""
+			t.Held, t.Renewing, t.Leader, t.Identity, t.Console, t.Read = false, false, "", "", "", ""
 		}
 	})
 	if address := before.Annotations[addressAnnotation]; l.took != nil && mine && address != "" && address != l.address && !slices.Contains([]string{"", l.identity}, holder(before)) {
@@ -335,7 +339,9 @@ func (l *lease) update(ctx context.Context, spec coordinationv1.LeaseSpec, floor
 }
 
 func (l *lease) annotations(epoch uint64) map[string]string {
-	return map[string]string{epochAnnotation: strconv.FormatUint(epoch, 10), addressAnnotation: l.address, consoleAnnotation: l.console}
+	return map[string]string{
+		epochAnnotation: strconv.FormatUint(epoch, 10), addressAnnotation: l.address, consoleAnnotation: l.console, readAnnotation: l.read,
+	}
 }
 
 // RecordEvent is where the election would record an event; logs say the same.

@@ -69,7 +69,9 @@ type Config struct {
 	Addresses func() ([]netip.Addr, error)
 	// ConsoleAddress is host:port of this plane's console, as others are told of it.
 	ConsoleAddress string
-	Log            *slog.Logger // required
+	// ReadAddress is host:port of the read API, which the leader publishes; empty: there is none.
+	ReadAddress string
+	Log         *slog.Logger // required
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Random spreads retries; nil is seeded by the runtime.
@@ -189,6 +191,8 @@ type Plane struct {
 	machines *registry
 	server   *southbound.Server
 	trust    *trust
+	// authority is nil until then. Others ask for it meanwhile.
+	authority atomic.Pointer[southbound.Authorities]
 
 	mu      sync.Mutex
 	address net.Addr
@@ -218,7 +222,7 @@ func New(c Config) (*Plane, error) {
 	}
 	// Each of these is given only what is above it.
 	p.lease = &lease{
-		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, log: c.Log,
+		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, read: c.ReadAddress, log: c.Log,
 		changed: func() { signal(p.signals.term) }, took: p.before.note,
 	}
 	p.top = top{now: c.Now, sample: p.figures}
@@ -273,6 +277,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	if err != nil || ctx.Err() != nil {
 		return err
 	}
+	p.authority.Store(authority)
 	if p.config.Translate.GatewayAPIVersion == "" {
 		p.config.Translate.GatewayAPIVersion = gatewayAPIVersion(ctx, c.REST)
 	}
@@ -322,9 +327,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.prune(work); return nil })
 	all.Go(func() error { p.trust.run(work); return nil })
 	all.Go(func() error { p.succeed(work); return nil })
-	if p.pods != nil {
-		all.Go(func() error { p.followAuthority(work); return nil })
-	}
+	all.Go(func() error { p.followAuthority(work); return nil })
 	// The Lease is given back last: nothing of this plane may act on it any more.
 	terms, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
@@ -487,7 +490,7 @@ func (p *Plane) Standby() error {
 	case t.Leader == "":
 		return errors.New("no plane leads yet, and only the leader knows the state of machines")
 	default:
-		return console.Standby{Leader: t.Identity, Agents: t.Leader, Console: t.Console}
+		return console.Standby{Leader: t.Identity, Agents: t.Leader, Console: t.Console, Read: t.Read}
 	}
 }
 

@@ -128,8 +128,9 @@ func mergeAuthority(live, wanted client.Object) bool {
 	return true
 }
 
-// offerAuthority has the pods told of all authorities that are trusted now.
+// offerAuthority has the pods, and those who read, told of all authorities that are trusted now.
 func (p *Plane) offerAuthority() {
+	p.offerRead(string(p.trust.authorities.Roots()))
 	if p.pods != nil {
 		p.derived.Offer(p.pods.authorityFor(string(p.trust.authorities.Roots()), p.config.Log))
 	}

@@ -54,8 +54,13 @@ func (v verifier) plane(ctx context.Context) error {
 	if len(shown) == 0 {
 		return errors.New("no client certificate: only a plane may announce a new leader")
 	}
-	_, err := shown[0].Verify(x509.VerifyOptions{
-		Roots: v.trust().Pool, CurrentTime: v.now(), DNSName: agentv1.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	return OfPlane(shown[0], v.trust(), v.now())
+}
+
+// OfPlane returns nil if a certificate is what a plane of this authority serves with.
+func OfPlane(shown *x509.Certificate, trust Trust, now time.Time) error {
+	_, err := shown.Verify(x509.VerifyOptions{
+		Roots: trust.Pool, CurrentTime: now, DNSName: agentv1.ServerName, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 	if err != nil {
 		return fmt.Errorf("the client certificate is not a plane certificate: %w", err)
@@ -63,13 +68,18 @@ func (v verifier) plane(ctx context.Context) error {
 	return nil
 }
 
-// Succeed tells the plane at an address that this plane leads. It returns ErrKeepsOn if
-// that plane leads itself.
-func Succeed(ctx context.Context, address string, authority Authority, now func() time.Time, by Successor) error {
-	config := &tls.Config{
+// AsPlane is how a plane connects to another one: it shows what it serves with.
+func AsPlane(authority Authority, now func() time.Time) *tls.Config {
+	return &tls.Config{
 		MinVersion: tls.VersionTLS13, ServerName: agentv1.ServerName, RootCAs: authority.Trust().Pool, Time: now,
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return authority.Serving() },
 	}
+}
+
+// Succeed tells the plane at an address that this plane leads. It returns ErrKeepsOn if
+// that plane leads itself.
+func Succeed(ctx context.Context, address string, authority Authority, now func() time.Time, by Successor) error {
+	config := AsPlane(authority, now)
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(config)), grpc.WithNoProxy())
 	if err != nil {
 		return fmt.Errorf("announce the new leader to the plane at %s: %w", address, err)

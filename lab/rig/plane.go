@@ -72,6 +72,9 @@ func (p *Plane) Start(ctx context.Context) error {
 		p.rig.Binary, "plane", "--data-dir", p.Dir, "--advertise-address", p.Machine.Addr4().String(),
 		"--api-port", apiPort, "--agent-port", p.agentPort, "--console-address", p.console,
 	}, p.args...)
+	if p.agentPort != agentPort {
+		argv = append(argv, "--read-address", ":0") // the usual port is the other plane's
+	}
 	var err error
 	if p.Process, err = p.rig.start(ctx, p.Machine, p.name, argv...); err != nil {
 		return err

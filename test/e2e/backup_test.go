@@ -99,7 +99,7 @@ func TestBackupAndRestore(t *testing.T) {
 func TestTwoProcessesOnOneDataDirectory(t *testing.T) {
 	s := shared(t)
 	p, err := s.plane.Machine.Start(t.Context(), lab.ProcessSpec{Name: "second", Argv: []string{
-		s.Binary, "plane", "--data-dir", s.plane.Dir, "--api-port", "6500", "--agent-port", "7500", "--console-address", "127.0.0.1:7501",
+		s.Binary, "plane", "--data-dir", s.plane.Dir, "--api-port", "6500", "--agent-port", "7500", "--console-address", "127.0.0.1:7501", "--read-address", ":0",
 		"--advertise-address", s.plane.Machine.Addr4().String(),
 	}})
 	if err != nil {
