@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -42,6 +43,7 @@ type planeFlags struct {
 	agentPort        uint16
 	consoleAddress   string
 	readAddress      string
+	readURL          string
 
 	kubeconfig   string
 	inCluster    bool
@@ -78,6 +80,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Uint16Var(&f.agentPort, "agent-port", defaultAgentPort, "port of the agents' endpoint")
 	flags.StringVar(&f.consoleAddress, "console-address", defaultPlaneConsole, "address at which the plane serves health and metrics, without authentication, and status to callers on this machine")
 	flags.StringVar(&f.readAddress, "read-address", defaultReadAddress, "address at which the plane serves the read API, with TLS and the users of the Kubernetes API; empty: it does not")
+	flags.StringVar(&f.readURL, "read-url", "", "URL at which others find the read API, say that of a Service; the leader publishes it (default: its own address)")
 	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "use the Kubernetes API of this kubeconfig instead of the embedded one")
 	flags.BoolVar(&f.inCluster, "in-cluster", false, "use the Kubernetes API of the cluster that this process runs in as a pod")
 	flags.BoolVar(&f.installCRDs, "install-crds", true, "install the CRDs of Fairlead and of the Gateway API, and upgrade older ones")
@@ -161,6 +164,9 @@ func (f *planeFlags) check() error {
 	}
 	if _, err := f.bind(); err != nil {
 		return err
+	}
+	if u, err := url.Parse(f.readURL); f.readURL != "" && (err != nil || u.Scheme != "https" || u.Host == "") {
+		return usageError{err: fmt.Errorf("--read-url %q: want https://HOST:PORT", f.readURL)}
 	}
 	for _, own := range f.ownPorts() {
 		for _, served := range []ownPort{{"--ingressroute-port", f.ingressRoutePort}, {"--ingressroute-tls-port", f.ingressRouteTLSPort}} {
@@ -355,6 +361,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		Addresses:        own.Reachable,
 		ConsoleAddress:   consoleAddress,
 		ReadAddress:      readAddress,
+		ReadURL:          f.readURL,
 		Log:              log,
 		Now:              time.Now,
 		TTL:              f.machineTTL,

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -16,8 +17,11 @@ import (
 // planeConsole is the console of a plane that knows one revision, and what stands in its way.
 func planeConsole(t *testing.T, number uint64, standby func() error) Client {
 	t.Helper()
-	s := httptest.NewServer(Handler(Config{
+	s := httptest.NewTLSServer(Handler(Config{
 		Health: health{}, Metrics: prometheus.NewRegistry(), Standby: standby,
+		Relay: func(r *http.Request) (*http.Response, error) {
+			return (&http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}).Do(r) //nolint:gosec // a test server
+		},
 		Status:    func(context.Context) any { return model.Status{Plane: model.PlaneStatus{Revision: number}} },
 		Revisions: func(context.Context) ([]model.Revision, error) { return []model.Revision{{Number: number}}, nil },
 	}))
@@ -25,12 +29,12 @@ func planeConsole(t *testing.T, number uint64, standby func() error) Client {
 	return Client{URL: s.URL, HTTP: s.Client()}
 }
 
-// A standby that reaches the leader's console passes questions on, but for its own
+// A standby that reaches the leader's read API passes questions on, but for its own
 // status; else it says where that console is. It never answers for machines itself.
 func TestAStandbyDoesNotAnswerAsIfItKnew(t *testing.T) {
 	var leads error
 	leader := planeConsole(t, 7, func() error { return leads })
-	address := strings.TrimPrefix(leader.URL, "http://")
+	address := strings.TrimPrefix(leader.URL, "https://")
 	if local("10.0.0.1:7080") || !local("127.0.0.1:7080") || !local("[::1]:7080") {
 		t.Error("what can be reached from elsewhere is not known")
 	}
@@ -49,8 +53,8 @@ func TestAStandbyDoesNotAnswerAsIfItKnew(t *testing.T) {
 		}
 	}
 
-	// By a name, it can be reached.
-	stands.Console = "localhost" + address[strings.LastIndexByte(address, ':'):]
+	// Its read API can be reached.
+	stands.Read = address
 	if list, err := standby.Revisions(t.Context()); err != nil || list[0].Number != 7 {
 		t.Errorf("relayed: %v, %v", list, err)
 	}
@@ -58,11 +62,11 @@ func TestAStandbyDoesNotAnswerAsIfItKnew(t *testing.T) {
 		t.Errorf("relayed: %+v, %v", s.Plane, err)
 	}
 	// One that does not lead either passes nothing on.
-	leads = Standby{Leader: "third", Agents: "192.0.2.12:7443", Console: stands.Console}
+	leads = Standby{Leader: "third", Agents: "192.0.2.12:7443", Read: address}
 	if _, err := standby.Revisions(t.Context()); !errors.As(err, &Standby{}) || !strings.Contains(err.Error(), "ask the leader, third") {
 		t.Errorf("in a circle: %v", err)
 	}
-	stands.Console = "localhost:1"
+	stands.Read = "127.0.0.1:1"
 	if _, err := standby.Revisions(t.Context()); !errors.As(err, &Standby{}) || !strings.Contains(err.Error(), "it does not answer this plane") {
 		t.Errorf("a leader that is away: %v", err)
 	}

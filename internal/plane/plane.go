@@ -71,6 +71,8 @@ type Config struct {
 	ConsoleAddress string
 	// ReadAddress is host:port of the read API, which the leader publishes; empty: there is none.
 	ReadAddress string
+	// ReadURL is what is published instead of that address; empty: the address is.
+	ReadURL string
 	Log         *slog.Logger // required
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -55,7 +56,7 @@ func (p *Plane) offerRead(roots string) {
 	}
 	o := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v1.ReadConfigMap},
-		Data:       map[string]string{v1.ReadURL: "https://" + p.config.ReadAddress, v1.ReadAuthority: roots, v1.ReadServerName: agentv1.ServerName},
+		Data:       map[string]string{v1.ReadURL: cmp.Or(p.config.ReadURL, "https://"+p.config.ReadAddress), v1.ReadAuthority: roots, v1.ReadServerName: agentv1.ServerName},
 	}
 	p.derived.Offer(derive.Object{
 		Wanted: o, Merge: mergeRead, Recheck: publishEvery,
