@@ -122,8 +122,20 @@ func backendsHandler(backends func(ctx context.Context, of string) ([]model.Back
 			// Others may have been given the same rows.
 			rows = slices.DeleteFunc(slices.Clone(rows), func(b model.BackendStatus) bool { return b.Owner.Namespace != namespace })
 		}
-		answer(w, rows, err)
+		answerPage(w, r, backendOrder, rows, err)
 	}
+}
+
+var backendOrder = order[model.BackendStatus]{
+	key: func(b model.BackendStatus) string { return fmt.Sprint(b.Frontend, b.Owner, b.Address) },
+	text: func(b model.BackendStatus) string {
+		return fmt.Sprint(b.Frontend, " ", b.Owner, " ", b.Address, " ", b.Machine, " ", b.Health)
+	},
+	by: map[string]func(a, b model.BackendStatus) int{
+		"address": func(a, b model.BackendStatus) int { return a.Address.Compare(b.Address) },
+		"flows":   compareBy(func(b model.BackendStatus) uint64 { return b.Flows }),
+		"owner":   compareBy(func(b model.BackendStatus) string { return b.Owner.String() }),
+	},
 }
 
 func flowsHandler(flows func(ctx context.Context, f FlowFilter) (model.FlowList, error)) http.HandlerFunc {

@@ -18,18 +18,26 @@ func routesHandler(routes func(ctx context.Context, host, namespace string) ([]m
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		rows, err := routes(r.Context(), q.Get("host"), q.Get("namespace"))
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-			return
-		}
-		body, err := json.Marshal(rows)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		writeBody(w, append(body, '\n'))
+		answerPage(w, r, routeOrder, rows, err)
 	}
+}
+
+var routeOrder = order[model.RouteRow]{
+	key: func(r model.RouteRow) string {
+		return strings.Join([]string{string(r.Listener), r.Host, r.Match, r.Name, r.Owner.String()}, "\x00")
+	},
+	text: func(r model.RouteRow) string {
+		text := r.Host + " " + r.Match + " " + r.Owner.String() + " " + r.State + " " + r.Action
+		for _, b := range r.Backends {
+			text += " " + string(b.Group)
+		}
+		return text
+	},
+	by: map[string]func(a, b model.RouteRow) int{
+		"host":  compareBy(func(r model.RouteRow) string { return r.Host }),
+		"owner": compareBy(func(r model.RouteRow) string { return r.Owner.String() }),
+		"state": compareBy(func(r model.RouteRow) string { return r.State }),
+	},
 }
 
 // Routes asks a plane's console for the routes of the edges.

@@ -10,3 +10,10 @@ const (
 	ReadAuthority  = "ca.crt"
 	ReadServerName = "serverName"
 )
+
+// Headers of a page of a list: where the next one begins (the parameter "continue"; absent at the last one), and how
+// many rows all pages have.
+const (
+	ContinueHeader = "Fairlead-Continue"
+	TotalHeader    = "Fairlead-Total"
+)
