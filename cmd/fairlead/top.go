@@ -43,7 +43,7 @@ looks, once for all viewers.`,
   fairlead top --once -o json | jq '.rows[] | select(.rates[5] > 0) | .name'`,
 		ValidArgs: groups,
 		RunE: func(c *cobra.Command, args []string) error {
-			planeConsole, err := consoleClient("plane-console", address)
+			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
 			}

@@ -36,6 +36,7 @@ var resources = map[string]struct {
 	v1.FlowsPath:       {"flows", "list", false},
 	v1.RevisionsPath:   {"revisions", "list", false},
 	v1.UpstreamsPath:   {"upstreams", "list", false},
+	v1.TopPath:         {"top", "get", false},
 	v1.ExplainPath:     {"explanations", "get", false},
 	v1.ExplainFlowPath: {"explanations", "get", false},
 }
