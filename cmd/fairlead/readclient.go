@@ -103,9 +103,9 @@ func findRead(ctx context.Context, config *rest.Config) (c console.Client, publi
 	}
 	to := rest.CopyConfig(config)
 	to.Host, to.APIPath = m.Data[v1.ReadURL], ""
-	to.TLSClientConfig.Insecure, to.TLSClientConfig.CAFile = false, ""
-	to.TLSClientConfig.CAData = []byte(m.Data[v1.ReadAuthority])
-	to.TLSClientConfig.ServerName = m.Data[v1.ReadServerName]
+	to.Insecure, to.CAFile = false, ""
+	to.CAData = []byte(m.Data[v1.ReadAuthority])
+	to.ServerName = m.Data[v1.ReadServerName]
 	to.Timeout = askTime
 	http, err := rest.HTTPClientFor(to)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.dev/internal/access"
 	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
@@ -90,6 +91,31 @@ func (s *served) routes(ctx context.Context, host, namespace string) ([]model.Ro
 		return r.Routes(ctx, plane.RouteFilter{Host: host, Namespace: namespace})
 	}
 	return nil, errStarting
+}
+
+// watches are the lists that can be watched.
+func (s *served) watches() map[string]console.Watch {
+	of := func(watch func(*plane.Plane) console.Watch) console.Watch {
+		return func(ctx context.Context, after *console.Position, namespace string) (console.Update, error) {
+			if r := s.running.Load(); r != nil {
+				return watch(r.Plane)(ctx, after, namespace)
+			}
+			return console.Update{}, errStarting
+		}
+	}
+	return map[string]console.Watch{
+		v1.RoutesPath:    of(func(p *plane.Plane) console.Watch { return p.WatchRoutes }),
+		v1.BackendsPath:  of(func(p *plane.Plane) console.Watch { return p.WatchBackends }),
+		v1.UpstreamsPath: of(func(p *plane.Plane) console.Watch { return p.WatchUpstreams }),
+		v1.StatusPath:    of(func(p *plane.Plane) console.Watch { return p.WatchStatus }),
+	}
+}
+
+func (s *served) groupFigures(ctx context.Context) map[model.GroupID]model.GroupFigures {
+	if r := s.running.Load(); r != nil {
+		return r.GroupFigures(ctx)
+	}
+	return nil
 }
 
 func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, error) {

@@ -54,14 +54,27 @@ func (c Client) Get(ctx context.Context, path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the console at %s: %w", c.URL, err)
 	}
-	response, err := c.HTTP.Do(request)
+	response, err := c.do(c.HTTP, request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return c.read200(response, path)
+}
+
+func (c Client) do(by *http.Client, request *http.Request) (*http.Response, error) {
+	response, err := by.Do(request)
 	if err != nil {
 		if failed, is := errors.AsType[*url.Error](err); is {
 			err = failed.Err // its address says again where we asked
 		}
 		return nil, NoAnswerError{URL: c.URL, Err: err}
 	}
-	defer response.Body.Close()
+	return response, nil
+}
+
+// read200 reads an answer, which is an error unless its status is 200.
+func (c Client) read200(response *http.Response, path string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(response.Body, v1.MaxAnswer))
 	if err != nil {
 		return nil, fmt.Errorf("read %s%s: %w", c.URL, path, err)

@@ -48,7 +48,7 @@ type Config struct {
 	// Revisions are the steps of routing, newest first; nil where there are none.
 	Revisions func(context.Context) ([]model.Revision, error)
 	// Routes are the routes of the edges; nil where there are none.
-	Routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)
+	Routes *RouteList
 	// Top is what proxies answer a second; nil where there is none.
 	Top func(ctx context.Context, q TopQuestion) (model.Top, error)
 	// Upstreams are all upstreams, or one with its last changes; nil where there are none.
@@ -57,6 +57,8 @@ type Config struct {
 	// none.
 	Backends func(ctx context.Context, of string) ([]model.BackendStatus, error)
 	Flows    func(ctx context.Context, f FlowFilter) (model.FlowList, error)
+	// Watches wait for changes of the lists at these paths.
+	Watches map[string]Watch
 	// Standby is why the process does not know what is asked of it: a Standby; nil where it
 	// does, or always does.
 	Standby func() error
@@ -128,7 +130,7 @@ func Reads(c Config) http.Handler {
 		mux.HandleFunc("GET "+v1.ExplainFlowPath, led(c, explainFlowHandler(c.ExplainFlow)))
 	}
 	if c.Routes != nil {
-		mux.HandleFunc("GET "+v1.RoutesPath, led(c, routesHandler(c.Routes)))
+		mux.HandleFunc("GET "+v1.RoutesPath, led(c, routesHandler(*c.Routes)))
 	}
 	if c.Upstreams != nil {
 		mux.HandleFunc("GET "+v1.UpstreamsPath, led(c, upstreamsHandler(c.Upstreams)))
@@ -145,7 +147,7 @@ func Reads(c Config) http.Handler {
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+v1.RevisionsPath, led(c, revisionsHandler(c.Revisions)))
 	}
-	return all
+	return streamed(c, all)
 }
 
 // Serve answers on l until ctx is done. Slow and idle clients are cut off, and a

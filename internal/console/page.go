@@ -78,8 +78,8 @@ func (o order[T]) page(w http.ResponseWriter, q url.Values, rows []T) ([]T, erro
 	return rows, nil
 }
 
-// answerPage answers a page, or an error.
-func answerPage[T any](w http.ResponseWriter, r *http.Request, o order[T], rows []T, err error) {
+// answerPage answers a page, or an error. What takes time is added to the rows of the page only: finish.
+func answerPage[T any](w http.ResponseWriter, r *http.Request, o order[T], rows []T, err error, finish ...func([]T) []T) {
 	if err != nil {
 		answer(w, rows, err)
 		return
@@ -91,6 +91,9 @@ func answerPage[T any](w http.ResponseWriter, r *http.Request, o order[T], rows 
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	default:
+		for _, f := range finish {
+			rows = f(rows)
+		}
 		answer(w, rows, nil)
 	}
 }

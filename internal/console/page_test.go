@@ -17,7 +17,7 @@ func TestPages(t *testing.T) {
 	for i := range 25 {
 		rows = append(rows, model.RouteRow{Host: fmt.Sprintf("h%02d.test", (i*7)%25), State: "programmed"})
 	}
-	h := Reads(Config{Routes: func(context.Context, string, string) ([]model.RouteRow, error) { return rows, nil }})
+	h := Reads(Config{Routes: &RouteList{Rows: func(context.Context, string, string) ([]model.RouteRow, error) { return rows, nil }}})
 	ask := func(query string) ([]v1.Route, *httptest.ResponseRecorder) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, v1.RoutesPath+"?"+query, nil))

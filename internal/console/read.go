@@ -2,10 +2,8 @@ package console
 
 import (
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
-	"time"
 
 	v1 "fairlead.dev/internal/console/v1"
 )
@@ -15,8 +13,6 @@ const (
 	// read one.
 	eventStream = "text/event-stream"
 	lastEvent   = "Last-Event-ID"
-	// streamTime is how long the reader of a stream may take for a piece.
-	streamTime = 5 * time.Second
 )
 
 // Question is what a request reads: a right, in words of the Kubernetes API.
@@ -36,7 +32,7 @@ var resources = map[string]struct {
 	v1.FlowsPath:       {"flows", "list", false},
 	v1.RevisionsPath:   {"revisions", "list", false},
 	v1.UpstreamsPath:   {"upstreams", "list", false},
-	v1.TopPath:         {"top", "get", false},
+	v1.TopPath:         {"top", "get", true},
 	v1.ExplainPath:     {"explanations", "get", false},
 	v1.ExplainFlowPath: {"explanations", "get", false},
 }
@@ -58,29 +54,11 @@ func About(r *http.Request) (Question, error) {
 	if r.URL.Path == v1.UpstreamsPath && q.Get("name") != "" {
 		about.Verb, about.Name = "get", q.Get("name")
 	}
-	if q.Get("watch") == "true" {
+	if isWatched(q) {
 		about.Verb = "watch"
 	}
 	return about, nil
 }
 
-// passOn sends a stream as it comes, until either end is gone.
-func passOn(w http.ResponseWriter, from io.Reader) {
-	c := http.NewResponseController(w)
-	w.Header().Set("Content-Type", eventStream)
-	w.WriteHeader(http.StatusOK)
-	piece := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(piece)
-		if n > 0 {
-			_ = c.SetWriteDeadline(time.Now().Add(streamTime))
-			if _, err := w.Write(piece[:n]); err != nil {
-				return
-			}
-			_ = c.Flush()
-		}
-		if err != nil {
-			return
-		}
-	}
-}
+// isWatched says that a question asks for a stream.
+func isWatched(q url.Values) bool { return q.Get("watch") == "true" }

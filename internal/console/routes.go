@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -14,12 +15,40 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-func routesHandler(routes func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)) http.HandlerFunc {
+// RouteList is where the routes of the edges are read. Nobody changes its rows.
+type RouteList struct {
+	Rows func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)
+	// Figures are what proxies have counted, by group.
+	Figures func(context.Context) map[model.GroupID]model.GroupFigures
+}
+
+func routesHandler(l RouteList) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		rows, err := routes(r.Context(), q.Get("host"), q.Get("namespace"))
-		answerPage(w, r, routeOrder, rows, err)
+		rows, err := l.Rows(r.Context(), q.Get("host"), q.Get("namespace"))
+		answerPage(w, r, routeOrder, rows, err, func(rows []model.RouteRow) []model.RouteRow {
+			if q.Get("figures") != "true" {
+				return rows
+			}
+			return withFigures(rows, l.Figures(r.Context()))
+		})
 	}
+}
+
+// withFigures are rows with what proxies have counted.
+func withFigures(rows []model.RouteRow, figures map[model.GroupID]model.GroupFigures) []model.RouteRow {
+	rows = slices.Clone(rows)
+	for i := range rows {
+		backends := slices.Clone(rows[i].Backends)
+		for j := range backends {
+			b := &backends[j]
+			if g, known := figures[b.Group]; known {
+				b.Requests, b.Errors, b.Healthy, b.HealthKnown = g.Requests, g.Errors, int(g.Healthy), true
+			}
+		}
+		rows[i].Backends = backends
+	}
+	return rows
 }
 
 var routeOrder = order[model.RouteRow]{
@@ -40,9 +69,9 @@ var routeOrder = order[model.RouteRow]{
 	},
 }
 
-// Routes asks a plane's console for the routes of the edges.
+// Routes asks a plane's console for the routes of the edges, with the figures of proxies.
 func (c Client) Routes(ctx context.Context, host, namespace string) ([]v1.Route, error) {
-	body, err := c.Get(ctx, v1.RoutesPath+"?"+url.Values{"host": {host}, "namespace": {namespace}}.Encode())
+	body, err := c.Get(ctx, v1.RoutesPath+"?"+url.Values{"host": {host}, "namespace": {namespace}, "figures": {"true"}}.Encode())
 	if err != nil {
 		return nil, err
 	}

@@ -113,7 +113,7 @@ func relay(w http.ResponseWriter, r *http.Request, do func(*http.Request) (*http
 	if err != nil {
 		return fmt.Errorf("read its answer: %w", err)
 	}
-	for _, name := range []string{"Content-Type", "Retry-After", "Www-Authenticate"} {
+	for _, name := range []string{"Content-Type", "Retry-After", "Www-Authenticate", v1.TotalHeader, v1.ContinueHeader} {
 		if value := response.Header.Get(name); value != "" {
 			w.Header().Set(name, value)
 		}

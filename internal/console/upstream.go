@@ -22,8 +22,18 @@ import (
 func upstreamsHandler(upstreams func(ctx context.Context, name string) ([]model.UpstreamStatus, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		rows, err := upstreams(r.Context(), r.URL.Query().Get("name"))
-		answer(w, rows, err)
+		answerPage(w, r, upstreamOrder, rows, err)
 	}
+}
+
+var upstreamOrder = order[model.UpstreamStatus]{
+	key:  func(u model.UpstreamStatus) string { return u.Name },
+	text: func(u model.UpstreamStatus) string { return u.Name + " " + u.Type },
+	by: map[string]func(a, b model.UpstreamStatus) int{
+		"name":     compareBy(func(u model.UpstreamStatus) string { return u.Name }),
+		"type":     compareBy(func(u model.UpstreamStatus) string { return u.Type }),
+		"services": compareBy(func(u model.UpstreamStatus) int { return u.Replicated.Services }),
+	},
 }
 
 // Upstreams asks a plane's console for all upstreams, or for one with its last changes. It is ErrNone where there is none

@@ -23,6 +23,12 @@ const (
 	findNamespace       = "fairlead-system"
 )
 
+// What readers may read: all, and of one namespace. Taps show requests of others and are not in it.
+var (
+	readResources          = []string{"backends", "changes", "explanations", "flows", "metrics", "revisions", "routes", "status", "top", "upstreams"}
+	namespaceReadResources = []string{"backends", "changes", "metrics", "routes", "top"}
+)
+
 // InstallRoles writes the roles of those who read what planes know. The chart has the same ones.
 func InstallRoles(ctx context.Context, cfg *rest.Config) error {
 	client, err := kubernetes.NewForConfig(cfg)
@@ -33,8 +39,8 @@ func InstallRoles(ctx context.Context, cfg *rest.Config) error {
 	rule := rbac.PolicyRule().WithAPIGroups(readGroup).WithVerbs("get", "list", "watch")
 	everything := *rule
 	for _, role := range []*rbac.ClusterRoleApplyConfiguration{
-		rbac.ClusterRole(ReaderRole).WithRules(everything.WithResources("*")),
-		rbac.ClusterRole(NamespaceReaderRole).WithRules(rule.WithResources("*")).WithLabels(map[string]string{
+		rbac.ClusterRole(ReaderRole).WithRules(everything.WithResources(readResources...)),
+		rbac.ClusterRole(NamespaceReaderRole).WithRules(rule.WithResources(namespaceReadResources...)).WithLabels(map[string]string{
 			"rbac.authorization.k8s.io/aggregate-to-view": "true",
 		}),
 	} {

@@ -28,21 +28,23 @@ func newCounts() counts {
 	return c
 }
 
-// set notes the state of an object; an empty one is that of an object without a status.
-func (c counts) set(o model.Object, state string) {
+// set notes the state of an object; an empty one is that of an object without a status. It reports whether the state
+// is another one.
+func (c counts) set(o model.Object, state string) bool {
 	now := kindState{o.Kind, state}
 	if old, known := c.of[o]; known {
 		if old == now {
-			return
+			return false
 		}
 		c.sum[old]--
 	}
 	if state == "" {
 		delete(c.of, o)
-		return
+		return true
 	}
 	c.of[o] = now
 	c.sum[now]++
+	return true
 }
 
 func (c counts) show(m *metrics) {
@@ -58,7 +60,9 @@ func (l *loop) countObject(o model.Object) {
 		return
 	}
 	state, _, _ := l.objectState(o)
-	l.counts.set(o, state)
+	if l.counts.set(o, state) {
+		l.routeRows.noteState(l.statuses[o])
+	}
 }
 
 // objectState is the state of an object that has a status, for people, and why.

@@ -86,6 +86,7 @@ type loop struct {
 	// For people.
 	answering answering
 	counts    counts
+	routeRows *routeRows
 	recount   bool // the metrics of objects and machines are stale
 }
 
@@ -96,6 +97,7 @@ func newLoop(p *Plane) *loop {
 		plane:        p,
 		history:      history.New(p.keeper),
 		counts:       newCounts(),
+		routeRows:    newRouteRows(p.routes),
 		snapshot:     snapshot.New(),
 		translator:   translate.New(p.config.Translate),
 		health:       h,
@@ -259,6 +261,9 @@ func (l *loop) beat() {
 	}
 	if p.staples.enabled() && l.synced && p.serving.Load() == 0 {
 		signal(p.signals.term) // it may have waited for responses
+	}
+	if p.routes.watchers.Load() > 0 {
+		l.routeRows.bring(l)
 	}
 	if l.recount {
 		l.recount = false

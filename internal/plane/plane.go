@@ -73,7 +73,7 @@ type Config struct {
 	ReadAddress string
 	// ReadURL is what is published instead of that address; empty: the address is.
 	ReadURL string
-	Log         *slog.Logger // required
+	Log     *slog.Logger // required
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 	// Random spreads retries; nil is seeded by the runtime.
@@ -166,6 +166,8 @@ type Plane struct {
 	flowing   flowQueue
 	figured   singleflight.Group // while they are asked for figures
 	top       top
+	routes    *feed[model.RouteRow]
+	watched   watched
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
 
@@ -228,6 +230,8 @@ func New(c Config) (*Plane, error) {
 		changed: func() { signal(p.signals.term) }, took: p.before.note,
 	}
 	p.top = top{now: c.Now, sample: p.figures}
+	p.watched = newWatched(p)
+	p.routes = newFeed(func(r model.RouteRow) string { return r.Owner.Namespace })
 	writes := newWriteMetrics()
 	p.writer = status.NewWriter(status.Config{
 		Client: p.client, Rate: c.StatusRate, Log: c.Log, Now: c.statusNow, After: c.statusAfter, Random: c.Random, Meter: writes,

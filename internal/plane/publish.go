@@ -49,6 +49,7 @@ func (l *loop) publishPlaced(ch translate.Changes, moved map[string]bool) {
 		l.send(next, update)
 	}
 	l.placement.Published(moved, ch.Views, l.rev)
+	l.routeRows.note(ch)
 	l.reviewChanges(ch)
 }
 

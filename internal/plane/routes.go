@@ -4,13 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
-	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/model"
 )
 
@@ -23,63 +22,67 @@ type RouteFilter struct {
 	Namespace string
 }
 
-// Routes are the routes that the edges have, with the figures of the proxies that answer
-// in time.
+// Routes are the routes that the edges have. Nobody may change them.
 func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, error) {
-	figures := map[model.GroupID]model.GroupFigures{}
-	if p.serving.Load() != 0 {
-		for _, answer := range p.figures(ctx) {
-			for _, g := range answer.Groups {
-				sum, known := figures[g.Group]
-				g.Requests, g.Errors = g.Requests+sum.Requests, g.Errors+sum.Errors
-				if known {
-					g.Healthy = min(g.Healthy, sum.Healthy)
-				}
-				figures[g.Group] = g
-			}
-		}
+	if _, err := question(ctx, p, func(l *loop) struct{} { l.routeRows.bring(l); return struct{}{} }); err != nil {
+		return nil, err
 	}
-	return question(ctx, p, func(l *loop) []model.RouteRow { return l.routes(f, figures) })
+	return f.of(p.routes.rows()), nil
 }
 
-// routes are sorted by listener and host, and then in the order in which they are
-// tried.
-func (l *loop) routes(f RouteFilter, figures map[model.GroupID]model.GroupFigures) []model.RouteRow {
-	rows := []model.RouteRow{}
-	hosts := l.history.Hosts()
-	for _, k := range slices.SortedFunc(maps.Keys(hosts), model.HostKey.Compare) {
-		if !f.matches(k.Host, hosts) {
-			continue
+// WatchRoutes waits for changes of the routes of a namespace's owners, or of all, after a position; nil: from nothing.
+func (p *Plane) WatchRoutes(ctx context.Context, after *console.Position, namespace string) (console.Update, error) {
+	release := p.routes.watch()
+	defer release()
+	if _, err := question(ctx, p, func(l *loop) struct{} { l.routeRows.bring(l); return struct{}{} }); err != nil {
+		return console.Update{}, err
+	}
+	return p.routes.follow(ctx, p.serving.Load(), after, namespace)
+}
+
+// GroupFigures are what the proxies that answer in time have counted, by group.
+func (p *Plane) GroupFigures(ctx context.Context) map[model.GroupID]model.GroupFigures {
+	figures := map[model.GroupID]model.GroupFigures{}
+	if p.serving.Load() == 0 {
+		return figures
+	}
+	for _, answer := range p.figures(ctx) {
+		for _, g := range answer.Groups {
+			sum, known := figures[g.Group]
+			g.Requests, g.Errors = g.Requests+sum.Requests, g.Errors+sum.Errors
+			if known {
+				g.Healthy = min(g.Healthy, sum.Healthy)
+			}
+			figures[g.Group] = g
 		}
-		for i := range hosts[k].Routes {
-			r := &hosts[k].Routes[i]
-			if f.Namespace != "" && r.Owner.Namespace != f.Namespace {
-				continue
-			}
-			row := model.RouteRow{
-				Listener: k.Listener, Host: k.Host, Match: explain.MatchText(r.Match), Name: r.Name, Owner: r.Owner,
-				Action: actionText(r), Backends: l.routeBackends(r.Forward, figures),
-			}
-			row.State, _, _ = l.objectState(r.Owner)
-			rows = append(rows, row)
+	}
+	return figures
+}
+
+// of are the rows that are wanted.
+func (f RouteFilter) of(all []model.RouteRow) []model.RouteRow {
+	if f == (RouteFilter{}) {
+		return all
+	}
+	want := strings.ToLower(strings.TrimSuffix(f.Host, "."))
+	exact := slices.ContainsFunc(all, func(r model.RouteRow) bool { return r.Host == want })
+	rows := []model.RouteRow{}
+	for _, r := range all {
+		if (f.Namespace == "" || r.Owner.Namespace == f.Namespace) && matchesHost(want, r.Host, exact) {
+			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-// matches reports whether a virtual host is wanted: by its name, by a pattern, or because
-// it is the wildcard that a name falls to.
-func (f RouteFilter) matches(host string, hosts map[model.HostKey]*model.VirtualHost) bool {
-	want := strings.ToLower(strings.TrimSuffix(f.Host, "."))
+// matchesHost reports whether a virtual host is wanted: by its name, by a pattern, or because
+// it is the wildcard that a name falls to; exact: a virtual host has that name.
+func matchesHost(want, host string, exact bool) bool {
 	switch {
 	case want == "" || want == host:
 		return true
 	case strings.Contains(want, "*"):
 		return matchesPattern(want, host)
-	}
-	exact := false
-	for k := range hosts {
-		exact = exact || k.Host == want
 	}
 	return !exact && (host == "*" || strings.HasPrefix(host, "*") && strings.HasSuffix(want, host[1:]))
 }
@@ -124,7 +127,7 @@ func actionText(r *model.Route) string {
 	return "respond 500"
 }
 
-func (l *loop) routeBackends(f *model.Forward, figures map[model.GroupID]model.GroupFigures) []model.RouteBackend {
+func (l *loop) routeBackends(f *model.Forward) []model.RouteBackend {
 	backends := []model.RouteBackend{}
 	if f == nil {
 		return backends
@@ -144,9 +147,6 @@ func (l *loop) routeBackends(f *model.Forward, figures map[model.GroupID]model.G
 					}
 				}
 			}
-		}
-		if g, known := figures[b.Group]; known {
-			out.Requests, out.Errors, out.Healthy, out.HealthKnown = g.Requests, g.Errors, int(g.Healthy), true
 		}
 		backends = append(backends, out)
 	}

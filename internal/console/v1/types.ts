@@ -1283,6 +1283,12 @@ export interface CertificateStatus {
 // CertificateID identifies a certificate with its key: "namespace/name" of the Secret.
 export type CertificateID = string;
 
+// Current is which revision a plane had published when a list was as it is shown, and the epoch in which it leads.
+export interface Current {
+  epoch: number;
+  revision: number;
+}
+
 // Top is what proxies have answered within some seconds.
 export interface Top {
   // Seconds between the two times at which proxies were asked.

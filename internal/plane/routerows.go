@@ -1,0 +1,107 @@
+package plane
+
+import (
+	"maps"
+
+	"fairlead.dev/internal/explain"
+	"fairlead.dev/internal/listing"
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/translate"
+)
+
+// routeRows keeps the routes as consoles are shown them, once somebody has asked. They are changed host by host: there may be
+// 20,000, and one changes. It belongs to the loop; consoles read the feed.
+type routeRows struct {
+	feed  *feed[model.RouteRow]
+	made  bool
+	stale map[model.HostKey]bool
+	of    map[any]map[model.HostKey]bool // hosts with routes to a group (model.GroupID) or a set (model.SetID)
+	shown map[model.HostKey][]any        // the groups and sets of a host
+}
+
+func newRouteRows(f *feed[model.RouteRow]) *routeRows {
+	return &routeRows{feed: f, stale: map[model.HostKey]bool{}, of: map[any]map[model.HostKey]bool{}, shown: map[model.HostKey][]any{}}
+}
+
+// note notes the hosts whose rows a change may change.
+func (r *routeRows) note(ch translate.Changes) {
+	if !r.made {
+		return
+	}
+	for k := range ch.VirtualHosts {
+		r.stale[k] = true
+	}
+	for id := range ch.Groups {
+		maps.Copy(r.stale, r.of[id])
+	}
+	for id := range ch.Sets {
+		maps.Copy(r.stale, r.of[id])
+	}
+}
+
+// noteState notes that an object has another state.
+func (r *routeRows) noteState(s *translate.Status) {
+	if !r.made || s == nil {
+		return
+	}
+	for _, k := range s.Hosts {
+		r.stale[k] = true
+	}
+}
+
+// bring brings the rows up to date, and makes them if there are none.
+func (r *routeRows) bring(l *loop) {
+	hosts := l.history.Hosts()
+	if !r.made {
+		r.made = true
+		for k := range hosts {
+			r.stale[k] = true
+		}
+	}
+	if len(r.stale) == 0 {
+		return
+	}
+	r.feed.change(l.rev, func(list *listing.List[model.RouteRow]) {
+		for k := range r.stale {
+			list.Put(string(k.Listener)+" "+k.Host, r.rowsOf(l, k, hosts[k]))
+		}
+	})
+	clear(r.stale)
+}
+
+// rowsOf are the rows of a virtual host, in the order in which its routes are tried; nil: there is no such host.
+func (r *routeRows) rowsOf(l *loop, k model.HostKey, host *model.VirtualHost) []model.RouteRow {
+	for _, id := range r.shown[k] {
+		if delete(r.of[id], k); len(r.of[id]) == 0 {
+			delete(r.of, id)
+		}
+	}
+	delete(r.shown, k)
+	if host == nil {
+		return nil
+	}
+	uses := func(id any) {
+		if r.of[id] == nil {
+			r.of[id] = map[model.HostKey]bool{}
+		}
+		r.of[id][k] = true
+		r.shown[k] = append(r.shown[k], id)
+	}
+	rows := make([]model.RouteRow, 0, len(host.Routes))
+	for i := range host.Routes {
+		route := &host.Routes[i]
+		row := model.RouteRow{
+			Listener: k.Listener, Host: k.Host, Match: explain.MatchText(route.Match), Name: route.Name, Owner: route.Owner,
+			Action: actionText(route), Backends: l.routeBackends(route.Forward),
+		}
+		row.State, _, _ = l.objectState(route.Owner)
+		for _, b := range row.Backends {
+			uses(b.Group)
+			if group := l.catalog.Group(b.Group); b.Group != "" && group != nil {
+				uses(group.Set)
+			}
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
