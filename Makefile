@@ -119,8 +119,8 @@ clean: ## Remove what was built here (not the tools in .tools, not Go's cache)
 	rm -rf bin bench/out .demo .tools/kubectl.stamp
 
 ##@ Measure it (JSON in bench/out)
-.PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp bench-routes bench-edge bench-lb bench-survival bench-health bench-e2e bench-scale bench-discovery
-bench: bench-start bench-delta bench-translate bench-lb bench-routes bench-edge bench-survival bench-health bench-e2e bench-scale bench-discovery bench-bgp bench-ecmp ## All benchmarks: an hour and a half
+.PHONY: bench bench-start bench-delta bench-translate bench-bgp bench-ecmp bench-routes bench-edge bench-lb bench-survival bench-health bench-e2e bench-scale bench-discovery bench-seeing
+bench: bench-start bench-delta bench-translate bench-lb bench-routes bench-edge bench-survival bench-health bench-e2e bench-scale bench-discovery bench-seeing bench-bgp bench-ecmp ## All benchmarks: an hour and a half
 bench-start: build ## Time from exec to ready, memory of plane and agent (root)
 	@tools/setup.sh envoy
 	@bin/fairlead lab bench start
@@ -140,6 +140,9 @@ bench-scale: build ## What one plane carries: 1,000 simulated agents over mutual
 bench-discovery: build ## How soon changes in clusters and clouds are followed, and one plane with 160 of them (root; 25 minutes, 8 GB)
 	@tools/setup.sh demo openstack
 	@bin/fairlead lab bench discovery
+bench-seeing: build ## What metrics, top and the read API cost with 20,000 routes (root; 12 minutes, 10 GB)
+	@tools/setup.sh demo
+	@bin/fairlead lab bench seeing
 bench-edge: build ## Latency and processor time of Envoy by routes, endpoints and prefixes (8 minutes)
 	@tools/setup.sh envoy
 	@bin/fairlead lab bench edge

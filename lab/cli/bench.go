@@ -24,7 +24,7 @@ machine and its load to a JSON file. Compare only figures of one run or of idle 
 	}
 	c.PersistentFlags().StringVar(&dir, "out-dir", report.DefaultDir, "directory for the report")
 	c.AddCommand(newBenchStart(&dir), newBenchDelta(&dir), newBenchTranslate(&dir), newBenchScopes(&dir), newBenchBGP(&dir), newBenchECMP(&dir),
-		newBenchRoutes(&dir), newBenchEdge(&dir), newBenchLB(&dir), newBenchSurvival(&dir), newBenchHealth(&dir), newBenchE2E(&dir), newBenchScale(&dir), newBenchDiscovery(&dir))
+		newBenchRoutes(&dir), newBenchEdge(&dir), newBenchLB(&dir), newBenchSurvival(&dir), newBenchHealth(&dir), newBenchE2E(&dir), newBenchScale(&dir), newBenchDiscovery(&dir), newBenchSeeing(&dir))
 	return c
 }
 
