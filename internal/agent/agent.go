@@ -26,6 +26,7 @@ type Agent struct {
 	parts      []wiredPart
 	desired    *desired
 	membership *membership
+	meter      *meter // nil: the proxy counts nothing
 	planeLink  *planeLink
 
 	mu          sync.Mutex
@@ -69,7 +70,10 @@ func New(c Config) (*Agent, error) {
 	}
 	a.desired = newDesired(a.keeper.add, a.parts...)
 	a.membership = newMembership(c)
-	reporter := newReporter(c, a.parts, a.balancer, a.membership)
+	if counter, counts := c.Proxy.(RequestCounter); counts {
+		a.meter = newMeter(counter, c.Now)
+	}
+	reporter := newReporter(c, a.parts, a.balancer, a.membership, a.meter)
 	a.planeLink = newPlaneLink(c, a.desired, reporter, a.membership, a.checks.plane, member, counters)
 
 	a.checks.found.wakes(reporter.urgent)

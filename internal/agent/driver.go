@@ -27,10 +27,8 @@ type Proxy interface {
 
 // RequestCounter is a Proxy that counts requests.
 type RequestCounter interface {
-	// Groups are the figures of the groups that have taken requests, sorted.
-	Groups(ctx context.Context) ([]model.GroupFigures, error)
-	// Requests are the figures of the routes that have taken requests, sorted.
-	Requests(ctx context.Context) ([]model.RequestFigures, error)
+	// Traffic is what the proxy has counted since it began.
+	Traffic(ctx context.Context) (model.Traffic, error)
 }
 
 // Witness is a Proxy that reports which of the accepted resources it uses.

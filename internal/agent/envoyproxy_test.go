@@ -18,9 +18,7 @@ func (b *bench) Run(ctx context.Context, _ func()) error { <-ctx.Done(); return 
 
 func (b *bench) Status() model.ProxyStatus { return model.ProxyStatus{State: proxyReady} }
 
-func (b *bench) Groups(context.Context) ([]model.GroupFigures, error) { return nil, nil }
-
-func (b *bench) Requests(context.Context) ([]model.RequestFigures, error) { return nil, nil }
+func (b *bench) Traffic(context.Context) (model.Traffic, error) { return model.Traffic{}, nil }
 
 func (b *bench) Warming(ctx context.Context) ([]string, error) {
 	return b.clusters(ctx, "dynamic_warming_clusters")

@@ -89,8 +89,8 @@ func (a *Agent) register(n *counters) error {
 		newBalancingCollector(a.balancer),
 		newCheckCollector(a.checks),
 	}
-	if counter, counts := a.config.Proxy.(RequestCounter); counts {
-		collectors = append(collectors, newRequestCollector(counter))
+	if a.meter != nil {
+		collectors = append(collectors, newRequestCollector(a.meter))
 	}
 	for _, c := range collectors {
 		if err := a.config.Registerer.Register(c); err != nil {

@@ -52,11 +52,9 @@ func (p *parts) Status() (s model.ProxyStatus) {
 	return s
 }
 
-func (p *parts) Groups(context.Context) ([]model.GroupFigures, error) {
-	return []model.GroupFigures{{Group: "team/app/80", Requests: 7}}, nil
+func (p *parts) Traffic(context.Context) (model.Traffic, error) {
+	return model.Traffic{Groups: []model.GroupTraffic{{GroupFigures: model.GroupFigures{Group: "team/app/80", Requests: 7}}}}, nil
 }
-
-func (p *parts) Requests(context.Context) ([]model.RequestFigures, error) { return nil, nil }
 
 func (p *parts) Warming(context.Context) ([]string, error) { return nil, nil }
 func (p *parts) Active(context.Context) ([]string, error)  { return nil, nil }

@@ -171,11 +171,9 @@ type steadyProxy struct{}
 func (steadyProxy) Run(ctx context.Context, _ func()) error { <-ctx.Done(); return nil }
 func (steadyProxy) Status() model.ProxyStatus               { return model.ProxyStatus{State: proxyReady, Starts: 1} }
 
-func (steadyProxy) Groups(context.Context) ([]model.GroupFigures, error) {
-	return []model.GroupFigures{{Group: "team/app/80", Requests: 7}}, nil
+func (steadyProxy) Traffic(context.Context) (model.Traffic, error) {
+	return model.Traffic{Groups: []model.GroupTraffic{{GroupFigures: model.GroupFigures{Group: "team/app/80", Requests: 7}}}}, nil
 }
-
-func (steadyProxy) Requests(context.Context) ([]model.RequestFigures, error) { return nil, nil }
 
 func (steadyProxy) Warming(context.Context) ([]string, error) {
 	return nil, nil

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
-	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/wire"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -43,12 +42,13 @@ type reporter struct {
 	log        *slog.Logger
 	changed    signal // a report may differ
 	urgent     signal // the same, in something that others wait for
+	meter      *meter // nil: the proxy counts nothing
 	ttl        atomic.Int64
 }
 
-func newReporter(c Config, parts []wiredPart, b *balancer, membership *membership) *reporter {
+func newReporter(c Config, parts []wiredPart, b *balancer, membership *membership, m *meter) *reporter {
 	return &reporter{
-		version: c.Version, proxy: c.Proxy, parts: parts, balancer: b, membership: membership, log: c.Log,
+		version: c.Version, proxy: c.Proxy, parts: parts, balancer: b, membership: membership, meter: m, log: c.Log,
 		addresses: func() ([]string, error) { return machineAddresses(c.Addresses) },
 		changed:   newSignal(), urgent: newSignal(),
 	}
@@ -183,19 +183,15 @@ func (r *reporter) stream(ctx context.Context, conn grpc.ClientConnInterface) er
 // figures answer the plane's question; without a proxy that answers there are none. A frontend whose
 // flows are not all counted is left out: a small number would be taken for few flows.
 func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
-	var groups []model.GroupFigures
-	var requests []model.RequestFigures
-	if counter, counts := r.proxy.(RequestCounter); counts {
-		var err error
-		if groups, err = counter.Groups(ctx); err != nil {
-			r.log.Debug("cannot read the proxy's figures", "error", err)
-		}
-		if requests, err = counter.Requests(ctx); err != nil {
-			r.log.Debug("cannot read the proxy's figures of requests", "error", err)
+	f := &agentv1.Figures{Asked: asked}
+	if r.meter != nil {
+		ctx, cancel := context.WithTimeout(ctx, answerTime)
+		defer cancel()
+		r.meter.read(ctx)
+		if t, current := r.meter.latest(); current {
+			f.Groups, f.Requests = wire.GroupFigures(t.Groups), wire.RequestFigures(t.Requests)
 		}
 	}
-	f := wire.Figures(asked, groups)
-	f.Requests = wire.RequestFigures(requests)
 	frontends, _, drops, err := r.balancer.figures()
 	if err != nil {
 		r.log.Warn("some figures of frontends cannot be read", "error", err)

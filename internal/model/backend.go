@@ -58,6 +58,8 @@ type BackendGroup struct {
 	Limits            *BackendLimits    `json:"limits,omitempty"`
 	// IdleTimeout closes connections without requests; 0 is the proxy's default (50 s).
 	IdleTimeout time.Duration `json:"idleTimeoutNanoseconds,omitempty"`
+	// Upstream that the Service comes from; empty: none. It is for people, and no option.
+	Upstream string `json:"upstream,omitempty"`
 }
 
 // BackendProtocol is what backends of a group speak.

@@ -325,7 +325,7 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 			Carried: &agentv1.Checkpoint{Epoch: carried.Epoch, Revision: carried.Number}, Issuer: a.issuer,
 		}
 		if n := instruction.GetAskFigures(); n > 0 {
-			report.Figures = wire.Figures(n, nil)
+			report.Figures = &agentv1.Figures{Asked: n}
 			report.Figures.Frontends = wire.FrontendFigures(a.counted)
 		}
 		if q := instruction.GetAskFlows(); q != nil && !a.mute {

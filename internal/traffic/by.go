@@ -17,6 +17,7 @@ const (
 	Hosts      By = "hosts"      // the virtual host
 	Namespaces By = "namespaces" // of the owner
 	Listeners  By = "listeners"
+	Upstreams  By = "upstreams" // the Upstream that the group's Service comes from
 )
 
 // All are the groups there are, in the order in which people are told of them.

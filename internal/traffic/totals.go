@@ -12,11 +12,18 @@ type Totals struct {
 	most  int
 	last  map[model.RequestFigures][model.StatusClasses]uint64 // of the present proxy
 	names map[string]*[model.StatusClasses]uint64
+	only  func(name string) bool // nil: all names
 }
 
 // NewTotals returns empty Totals.
 func NewTotals(by By, most int) *Totals {
 	return &Totals{by: by, most: most, last: map[model.RequestFigures][model.StatusClasses]uint64{}, names: map[string]*[model.StatusClasses]uint64{}}
+}
+
+// Only returns Totals of some names; the requests of others are in none.
+func (t *Totals) Only(these func(name string) bool) *Totals {
+	t.only = these
+	return t
 }
 
 // Take adds what has been counted since the last call. Counters that are gone, or smaller, are those of another proxy.
@@ -31,7 +38,11 @@ func (t *Totals) Take(figures []model.RequestFigures) {
 				old = [model.StatusClasses]uint64{}
 			}
 		}
-		total := t.of(t.by.name(f))
+		name := t.by.name(f)
+		if t.only != nil && !t.only(name) {
+			continue
+		}
+		total := t.of(name)
 		for class, n := range f.Classes {
 			total[class] += n - old[class]
 		}

@@ -5,15 +5,16 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-// Figures answers the plane's question of a number.
-func Figures(asked uint64, groups []model.GroupFigures) *agentv1.Figures {
-	f := &agentv1.Figures{Asked: asked}
-	for _, g := range groups {
-		f.Groups = append(f.Groups, &agentv1.GroupFigures{
+// GroupFigures words what a machine's proxy has counted of groups.
+func GroupFigures(groups []model.GroupTraffic) []*agentv1.GroupFigures {
+	var out []*agentv1.GroupFigures
+	for i := range groups {
+		g := &groups[i].GroupFigures
+		out = append(out, &agentv1.GroupFigures{
 			Name: string(g.Group), Requests: g.Requests, Errors: g.Errors, Backends: g.Backends, Healthy: g.Healthy,
 		})
 	}
-	return f
+	return out
 }
 
 // RequestFigures words what a machine's proxy has counted of requests.
@@ -37,7 +38,7 @@ func RequestFiguresOf(requests []*agentv1.RequestFigures) []model.RequestFigures
 	return out
 }
 
-// FiguresOf reads what Figures wrote.
+// FiguresOf reads what GroupFigures wrote.
 func FiguresOf(f *agentv1.Figures) []model.GroupFigures {
 	groups := make([]model.GroupFigures, 0, len(f.GetGroups()))
 	for _, g := range f.GetGroups() {

@@ -10,7 +10,6 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	metricsv3 "github.com/envoyproxy/go-control-plane/envoy/config/metrics/v3"
 	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
-	matcherv3 "github.com/envoyproxy/go-control-plane/envoy/type/matcher/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
@@ -92,18 +91,10 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 				"re2.max_program_size.warn_level":  structpb.NewNumberValue(regexSize),
 			}}},
 		}}},
-		// Without these, each route shard and each virtual host has counters of its own.
-		StatsConfig: &metricsv3.StatsConfig{StatsMatcher: &metricsv3.StatsMatcher{
-			StatsMatcher: &metricsv3.StatsMatcher_ExclusionList{ExclusionList: &matcherv3.ListStringMatcher{
-				Patterns: []*matcherv3.StringMatcher{
-					{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "vhost."}},
-					{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ".rds."}},
-					// And these, each certificate.
-					{MatchPattern: &matcherv3.StringMatcher_Contains{Contains: ".ssl.certificate."}},
-					{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: "sds."}},
-				},
-			}},
-		}},
+		StatsConfig: &metricsv3.StatsConfig{StatsMatcher: statistics()},
+		// Nobody but the admin interface asks for statistics: Envoy's own walk over all of them each five seconds is only work
+		// for its main thread.
+		StatsFlush:          &bootstrapv3.Bootstrap_StatsFlushOnAdmin{StatsFlushOnAdmin: true},
 		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
 	}
 }

@@ -44,6 +44,7 @@ const (
 func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 	c := &clusterv3.Cluster{
 		Name:                          string(g.ID),
+		AltStatName:                   statOfGroup(g),
 		ClusterDiscoveryType:          &clusterv3.Cluster_Type{Type: clusterv3.Cluster_EDS},
 		EdsClusterConfig:              &clusterv3.Cluster_EdsClusterConfig{EdsConfig: ads(initialFetch), ServiceName: EndpointsName(g)},
 		ConnectTimeout:                durationpb.New(connectTimeout),

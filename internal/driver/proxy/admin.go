@@ -74,13 +74,9 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 
 // ask returns the body of an answer with status 200.
 func (a *admin) ask(ctx context.Context, method, path string) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, nil)
+	resp, err := a.send(ctx, a.client, method, path)
 	if err != nil {
-		return nil, fmt.Errorf("ask the proxy: %w", err)
-	}
-	resp, err := a.client.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("ask the proxy: %w", err)
+		return nil, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAdmin))
@@ -91,6 +87,33 @@ func (a *admin) ask(ctx context.Context, method, path string) ([]byte, error) {
 		return body, &answerError{path: path, status: resp.StatusCode, body: strings.TrimSpace(string(body[:min(len(body), 200)]))}
 	}
 	return body, nil
+}
+
+// open returns the body of an answer with status 200, which may be long. It may take as long as ctx allows.
+func (a *admin) open(ctx context.Context, path string) (io.ReadCloser, error) {
+	patient := *a.client
+	patient.Timeout = 0
+	resp, err := a.send(ctx, &patient, http.MethodGet, path)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, &answerError{path: path, status: resp.StatusCode}
+	}
+	return resp.Body, nil
+}
+
+func (a *admin) send(ctx context.Context, by *http.Client, method, path string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://envoy"+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("ask the proxy: %w", err)
+	}
+	resp, err := by.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("ask the proxy: %w", err)
+	}
+	return resp, nil
 }
 
 type answerError struct {

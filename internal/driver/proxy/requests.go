@@ -1,9 +1,6 @@
 package proxy
 
 import (
-	"context"
-	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -11,35 +8,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/xds"
 )
-
-// Requests are the figures of the routes that have taken requests, sorted.
-func (s *Supervisor) Requests(ctx context.Context) ([]model.RequestFigures, error) {
-	body, err := s.admin.ask(ctx, http.MethodGet, "/stats?usedonly&filter=^"+xds.RequestStats+"[.]requests[.]")
-	if err != nil {
-		return nil, err
-	}
-	return readRequests(string(body)), nil
-}
-
-func readRequests(stats string) []model.RequestFigures {
-	routes := map[model.RequestFigures]*model.RequestFigures{} // by what has no requests
-	for line := range strings.Lines(stats) {
-		of, class, n, ok := readRequest(strings.TrimSpace(line))
-		if !ok {
-			continue
-		}
-		if routes[of] == nil {
-			routes[of] = new(of)
-		}
-		routes[of].Classes[class] += n
-	}
-	list := make([]model.RequestFigures, 0, len(routes))
-	for _, r := range routes {
-		list = append(list, *r)
-	}
-	slices.SortFunc(list, model.RequestFigures.Compare)
-	return list
-}
 
 // readRequest reads one counter.
 func readRequest(line string) (of model.RequestFigures, class model.StatusClass, n uint64, ok bool) {

@@ -38,7 +38,7 @@ type GroupOptions struct {
 // BackendPolicy, and what the route asks for. With a fault there is no group, and requests must not be sent
 // there in another way instead.
 func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o GroupOptions) (model.BackendGroup, Fault, string) {
-	g := PlainGroup(service, port.Number)
+	g := PlainGroup(service, port)
 	describe := func() string {
 		return "port " + strconv.Itoa(int(port.Number)) + " of Service " + service.String()
 	}
@@ -74,20 +74,20 @@ func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o 
 }
 
 // PlainGroup is a Service's port without options.
-func PlainGroup(service snapshot.Name, port int32) model.BackendGroup {
-	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port))
-	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id)}
+func PlainGroup(service snapshot.Name, port Port) model.BackendGroup {
+	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port.Number))
+	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id), Upstream: port.discovered}
 }
 
 // WithOptions gives a group with options an ID of its own, a function of the options
 // alone: routes that want the same share a group, and nobody finds others that have its ID, too.
 func WithOptions(g model.BackendGroup) model.BackendGroup {
-	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set}
+	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set, Upstream: g.Upstream}
 	if g.ID = plain.ID; g == plain {
 		return g
 	}
 	options := g
-	options.ID, options.Set = "", ""
+	options.ID, options.Set, options.Upstream = "", "", ""
 	text, err := json.Marshal(options)
 	if err != nil {
 		panic("a group that cannot be written: " + err.Error()) // it is made of texts and numbers

@@ -57,7 +57,7 @@ func (c *compiler) tcpProxy(o *contourv1beta1.TCPProxy) {
 		if !ok || weights == nil || weights[i] == 0 {
 			continue
 		}
-		passed := backend.PlainGroup(snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, port.Number)
+		passed := backend.PlainGroup(snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, port)
 		passed.Balance, passed.Protocol = balance, model.BackendTCP
 		p.passed.Add(backend.WithOptions(passed), weights[i])
 		if ended, ok := c.group(s.Name, port, backend.GroupOptions{Balance: balance, Protocol: model.BackendTCP, TLS: tls}, field); ok {

@@ -256,7 +256,7 @@ func (c *streamCompiler) shares(passed bool) backend.TCPShares {
 		switch {
 		case !ok:
 		case passed:
-			g := backend.PlainGroup(service, port.Number)
+			g := backend.PlainGroup(service, port)
 			g.Protocol = model.BackendTCP
 			s.Add(backend.WithOptions(g), weight)
 			return

@@ -1,0 +1,138 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/traffic"
+)
+
+const (
+	// mostNamespaces, mostHosts, mostListeners, mostUpstreams and mostRoutes bound the names that have totals of their own.
+	mostNamespaces, mostHosts, mostListeners, mostUpstreams, mostRoutes = 500, 200, 200, 200, 200
+	// readTime bounds the time for which somebody waits for the proxy, and readGap is how long what it says is new.
+	readTime, readGap = 3 * time.Second, time.Second
+	// answerTime is readTime for the plane, which waits for 2.5 s.
+	answerTime = 2 * time.Second
+)
+
+// meter keeps what the machine's proxies have counted, one after the other. It asks the proxy when somebody asks it, once for all who ask
+// within readGap.
+type meter struct {
+	counter RequestCounter
+	now     func() time.Time
+
+	mu      sync.Mutex
+	reading chan struct{} // closed at the end of the present question; nil: there is none
+	at      time.Time     // when the last answer was asked for
+	last    model.Traffic
+	current bool // the last question was answered
+	results map[bool]uint64
+
+	// Requests by namespace, host, listener and route; the last only of those that asked for series.
+	requests map[traffic.By]*traffic.Totals
+	asked    map[string]bool
+	// Volumes by namespace, upstream, listener and route.
+	volumes map[traffic.By]*traffic.Volumes
+}
+
+func newMeter(counter RequestCounter, now func() time.Time) *meter {
+	m := &meter{counter: counter, now: now, results: map[bool]uint64{}, asked: map[string]bool{}}
+	m.requests = map[traffic.By]*traffic.Totals{
+		traffic.Namespaces: traffic.NewTotals(traffic.Namespaces, mostNamespaces), traffic.Hosts: traffic.NewTotals(traffic.Hosts, mostHosts),
+		traffic.Listeners: traffic.NewTotals(traffic.Listeners, mostListeners),
+		traffic.Routes:    traffic.NewTotals(traffic.Routes, mostRoutes).Only(func(name string) bool { return m.asked[name] }),
+	}
+	m.volumes = map[traffic.By]*traffic.Volumes{
+		traffic.Namespaces: traffic.NewVolumes(mostNamespaces), traffic.Upstreams: traffic.NewVolumes(mostUpstreams),
+		traffic.Listeners: traffic.NewVolumes(mostListeners), traffic.Routes: traffic.NewVolumes(mostRoutes),
+	}
+	return m
+}
+
+// read brings the totals up to date, or leaves them as they are when the proxy has not answered until ctx is done. The question goes on.
+func (m *meter) read(ctx context.Context) {
+	m.mu.Lock()
+	if m.current && m.now().Sub(m.at) < readGap {
+		m.mu.Unlock()
+		return
+	}
+	if m.reading == nil {
+		m.reading = make(chan struct{})
+		go m.ask(m.reading)
+	}
+	reading := m.reading
+	m.mu.Unlock()
+	select {
+	case <-reading:
+	case <-ctx.Done():
+	}
+}
+
+func (m *meter) ask(done chan struct{}) {
+	defer close(done)
+	ctx, cancel := context.WithTimeout(context.Background(), readTime)
+	defer cancel()
+	at := m.now()
+	t, err := m.counter.Traffic(ctx)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reading, m.current = nil, err == nil
+	m.results[err == nil]++
+	if err != nil {
+		return
+	}
+	m.at, m.last = at, t
+	for _, r := range t.Routes {
+		if len(m.asked) < 2*mostRoutes {
+			m.asked[r.Owner] = true
+		}
+	}
+	for _, totals := range m.requests {
+		totals.Take(t.Requests)
+	}
+	for by, v := range m.volumes {
+		v.Take(by.Counted(t))
+	}
+}
+
+// latest is what the proxy said last, and whether that is of its last answer.
+func (m *meter) latest() (model.Traffic, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.last, m.current && m.reading == nil
+}
+
+// total is that of a name.
+type total struct {
+	name   string
+	volume model.Volume
+}
+
+// sums are the volumes of a group of names, and how many names have none of their own.
+func (m *meter) sums(by traffic.By) (list []total, left int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.volumes[by].All(func(name string, v model.Volume) {
+		v.Seconds.Buckets = slices.Clone(v.Seconds.Buckets)
+		list = append(list, total{name, v})
+	})
+	return list, m.volumes[by].Left()
+}
+
+// eachRequests calls f with the requests of a group of names.
+func (m *meter) eachRequests(by traffic.By, f func(name string, class model.StatusClass, n uint64)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.requests[by].All(f)
+}
+
+// reads are how many questions were answered, and how many not.
+func (m *meter) reads() (answered, unanswered uint64, current bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.results[true], m.results[false], m.current
+}

@@ -1,0 +1,226 @@
+package proxy
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
+)
+
+const (
+	// maxStatistics bounds Envoy's answer, bytes: 20,000 routes and clusters with requests take about 20 MB. It is read line by line.
+	maxStatistics = 256 << 20
+	// maxLine bounds one of its lines. A histogram has a line with all of its buckets, which are some 1,000 at most.
+	maxLine = 64 << 10
+)
+
+// gatherStats has Envoy put together the histograms of its threads, which it does after it has begun to answer. There are only a few text readouts.
+const gatherStats = "/stats?type=TextReadouts&usedonly&filter=^none$"
+
+// trafficStats asks for all at once: Envoy looks at each of its statistics for each question.
+var trafficStats = "/stats?usedonly&histogram_buckets=detailed&filter=" + url.QueryEscape("^("+strings.Join([]string{
+	xds.RequestStats + "[.]requests[.]",
+	"cluster[.][^.]+[.](" + strings.Join(slices.Sorted(maps.Keys(groupStats)), "|") + ")$",
+	"(http|tcp|listener)[.].*[.](" + strings.Join(slices.Sorted(maps.Keys(listenerStats)), "|") + ")$",
+	"vhost[.].*[.]route[.].*[.]" + xds.StatTime + "$",
+}, "|")+")")
+
+// Traffic is what the proxy has counted.
+func (s *Supervisor) Traffic(ctx context.Context) (model.Traffic, error) {
+	if _, err := s.admin.ask(ctx, http.MethodGet, gatherStats); err != nil {
+		return model.Traffic{}, err
+	}
+	body, err := s.admin.open(ctx, trafficStats)
+	if err != nil {
+		return model.Traffic{}, err
+	}
+	defer body.Close()
+	return readTraffic(io.LimitReader(body, maxStatistics))
+}
+
+// counts are those that are read of a statistic with a number as its value.
+type counts struct {
+	requests  map[model.RequestFigures]*model.RequestFigures // by what has no requests
+	groups    map[string]*model.GroupTraffic
+	listeners map[string]*model.ListenerTraffic
+	routes    map[string]*model.RouteTraffic
+}
+
+// groupStats are the statistics of clusters that figures are made of.
+var groupStats = map[string]func(g *model.GroupTraffic, n uint64){
+	xds.StatRequests:     func(g *model.GroupTraffic, n uint64) { g.Requests = n },
+	xds.StatErrors:       func(g *model.GroupTraffic, n uint64) { g.Errors, g.Answers[5] = n, n },
+	"upstream_rq_4xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[4] = n },
+	"upstream_rq_3xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[3] = n },
+	"upstream_rq_2xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[2] = n },
+	"upstream_rq_1xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[1] = n },
+	xds.StatBackends:     func(g *model.GroupTraffic, n uint64) { g.Backends = uint32(min(n, 1<<31)) },
+	xds.StatHealthy:      func(g *model.GroupTraffic, n uint64) { g.Healthy = uint32(min(n, 1<<31)) },
+	xds.StatRetries:      func(g *model.GroupTraffic, n uint64) { g.Retries = n },
+	xds.StatResetByOther: func(g *model.GroupTraffic, n uint64) { g.Resets += n },
+	xds.StatResetByUs:    func(g *model.GroupTraffic, n uint64) { g.Resets += n },
+	xds.StatToBackend:    func(g *model.GroupTraffic, n uint64) { g.Received = n },
+	xds.StatFromBackend:  func(g *model.GroupTraffic, n uint64) { g.Sent = n },
+	xds.StatTime:         nil,
+}
+
+// listenerStats are those of listeners: connections are of the listener itself, all else of what serves HTTP or TCP there.
+var listenerStats = map[string]func(l *model.ListenerTraffic, n uint64){
+	xds.StatFromClient:          func(l *model.ListenerTraffic, n uint64) { l.Received += n },
+	xds.StatToClient:            func(l *model.ListenerTraffic, n uint64) { l.Sent += n },
+	xds.StatClientReset:         func(l *model.ListenerTraffic, n uint64) { l.Resets += n },
+	xds.StatResetToClient:       func(l *model.ListenerTraffic, n uint64) { l.Resets += n },
+	xds.StatConnectionsOpen:     func(l *model.ListenerTraffic, n uint64) { l.Open += n },
+	xds.StatConnectionsAccepted: func(l *model.ListenerTraffic, n uint64) { l.Connections += n },
+	xds.StatClientTime:          nil,
+}
+
+// readTraffic reads Envoy's answer in text: "name: number" or, of a histogram, "name:" and then lines with its buckets.
+func readTraffic(r io.Reader) (model.Traffic, error) {
+	c := counts{
+		requests: map[model.RequestFigures]*model.RequestFigures{}, groups: map[string]*model.GroupTraffic{},
+		listeners: map[string]*model.ListenerTraffic{}, routes: map[string]*model.RouteTraffic{},
+	}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
+	histogram := ""
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if totals, is := strings.CutPrefix(line, "totals="); is && histogram != "" {
+			c.takeHistogram(histogram, totals)
+			histogram = ""
+			continue
+		}
+		name, value, _ := strings.Cut(line, ": ")
+		if !utf8.ValidString(name) || len(name) > 4*maxCluster { // names go into reports
+			continue
+		}
+		if h, is := strings.CutSuffix(name, ":"); is && value == "" {
+			histogram = h
+			continue
+		}
+		n, err := strconv.ParseUint(value, 10, 64)
+		if err == nil {
+			c.take(name, line, n)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return model.Traffic{}, fmt.Errorf("read the proxy's statistics: %w", err)
+	}
+	return c.traffic(), nil
+}
+
+func (c *counts) take(name, line string, n uint64) {
+	if of, class, n, ok := readRequest(line); ok {
+		if c.requests[of] == nil {
+			c.requests[of] = new(of)
+		}
+		c.requests[of].Classes[class] += n
+		return
+	}
+	kind, of, statistic := split(name)
+	switch kind {
+	case "cluster":
+		if set := groupStats[statistic]; set != nil {
+			set(c.group(of), n)
+		}
+	case "http", "tcp", "listener":
+		// Those of a listener's threads are in its own, too.
+		connections := statistic == xds.StatConnectionsOpen || statistic == xds.StatConnectionsAccepted
+		if set := listenerStats[statistic]; set != nil && (kind == "listener") == connections && of != "admin" && !strings.Contains(of, ".worker_") {
+			set(c.listener(of), n)
+		}
+	}
+}
+
+func (c *counts) takeHistogram(name, totals string) {
+	kind, of, statistic := split(name)
+	switch {
+	case kind == "cluster" && statistic == xds.StatTime:
+		readHistogram(totals, &c.group(of).Seconds)
+	case kind == "http" && statistic == xds.StatClientTime && of != "admin":
+		readHistogram(totals, &c.listener(of).Seconds)
+	case kind == "vhost" && statistic == xds.StatTime:
+		if _, owner, is := strings.Cut(of, ".route."); is {
+			if c.routes[owner] == nil {
+				c.routes[owner] = &model.RouteTraffic{Owner: owner}
+			}
+			readHistogram(totals, &c.routes[owner].Seconds)
+		}
+	}
+}
+
+// split divides the name of a statistic: "cluster.team/app/80.upstream_rq_total".
+func split(name string) (kind, of, statistic string) {
+	kind, rest, _ := strings.Cut(name, ".")
+	dot := strings.LastIndexByte(rest, '.')
+	if dot < 0 {
+		return "", "", ""
+	}
+	return kind, rest[:dot], rest[dot+1:]
+}
+
+func (c *counts) group(name string) *model.GroupTraffic {
+	if c.groups[name] == nil {
+		group, upstream := xds.GroupOfStat(name)
+		c.groups[name] = &model.GroupTraffic{GroupFigures: model.GroupFigures{Group: group}, Upstream: upstream}
+	}
+	return c.groups[name]
+}
+
+func (c *counts) listener(name string) *model.ListenerTraffic {
+	if c.listeners[name] == nil {
+		c.listeners[name] = &model.ListenerTraffic{Listener: model.ListenerID(name)}
+	}
+	return c.listeners[name]
+}
+
+// readHistogram reads buckets, "lower,width:count, …", in whole milliseconds: what is below 100 ms has a bucket of its own for each, and all
+// else one of two digits. Envoy cuts fractions off, so the middle of a bucket is half a millisecond above its lower limit at least.
+func readHistogram(totals string, into *model.Histogram) {
+	for bucket := range strings.SplitSeq(totals, ", ") {
+		limits, count, _ := strings.Cut(bucket, ":")
+		from, size, _ := strings.Cut(limits, ",")
+		lower, err := strconv.ParseFloat(from, 64)
+		width, e := strconv.ParseFloat(size, 64)
+		n, er := strconv.ParseUint(count, 10, 64)
+		if err != nil || e != nil || er != nil || !(lower >= 0 && lower < 1e9 && width >= 0 && width < 1e9) {
+			continue
+		}
+		into.Add((lower+max(width, 1)/2)/1000, n)
+	}
+}
+
+func (c *counts) traffic() model.Traffic {
+	t := model.Traffic{}
+	for _, r := range c.requests {
+		t.Requests = append(t.Requests, *r)
+	}
+	slices.SortFunc(t.Requests, model.RequestFigures.Compare)
+	for _, g := range c.groups {
+		if g.Requests > 0 || g.Received+g.Sent > 0 {
+			t.Groups = append(t.Groups, *g)
+		}
+	}
+	slices.SortFunc(t.Groups, func(a, b model.GroupTraffic) int { return cmp.Compare(a.Group, b.Group) })
+	for _, l := range c.listeners {
+		t.Listeners = append(t.Listeners, *l)
+	}
+	slices.SortFunc(t.Listeners, func(a, b model.ListenerTraffic) int { return cmp.Compare(a.Listener, b.Listener) })
+	for _, r := range c.routes {
+		t.Routes = append(t.Routes, *r)
+	}
+	slices.SortFunc(t.Routes, func(a, b model.RouteTraffic) int { return cmp.Compare(a.Owner, b.Owner) })
+	return t
+}

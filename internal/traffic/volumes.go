@@ -1,0 +1,128 @@
+package traffic
+
+import "fairlead.dev/internal/model"
+
+// Counted is what a proxy has counted of something, by the name that it is added to.
+type Counted struct {
+	Key    string // of what is counted; each only once
+	Name   string // of the total
+	Volume model.Volume
+}
+
+// Volumes add up what the proxies of one machine have counted, one after the other. At most so many names have a total of their own: those
+// that come first, for a total never shrinks. What is beyond is Other's.
+type Volumes struct {
+	most  int
+	last  map[string]model.Volume // of the present proxy, by Key
+	names map[string]*model.Volume
+	left  map[string]struct{} // names beyond the bound, up to as many again
+}
+
+// NewVolumes returns empty Volumes.
+func NewVolumes(most int) *Volumes {
+	return &Volumes{most: most, last: map[string]model.Volume{}, names: map[string]*model.Volume{}, left: map[string]struct{}{}}
+}
+
+// Take adds what has been counted since the last call. What is gone, or less than before, was another proxy's.
+func (v *Volumes) Take(counted []Counted) {
+	for _, total := range v.names {
+		total.Open = 0
+	}
+	next := make(map[string]model.Volume, len(counted))
+	for _, c := range counted {
+		more, same := c.Volume.Less(v.last[c.Key])
+		if !same {
+			more = c.Volume
+		}
+		v.of(c.Name).Merge(more)
+		next[c.Key] = c.Volume
+	}
+	v.last = next
+}
+
+func (v *Volumes) of(name string) *model.Volume {
+	if v.names[name] == nil && len(v.names) >= v.most {
+		if len(v.left) < v.most {
+			v.left[name] = struct{}{}
+		}
+		name = Other
+	}
+	if v.names[name] == nil {
+		v.names[name] = &model.Volume{}
+	}
+	return v.names[name]
+}
+
+// All calls f with each total.
+func (v *Volumes) All(f func(name string, total model.Volume)) {
+	for name, total := range v.names {
+		f(name, *total)
+	}
+}
+
+// Left is how many names have no total of their own, as far as they are remembered.
+func (v *Volumes) Left() int { return len(v.left) }
+
+// Counted names what a proxy has counted.
+func (b By) Counted(t model.Traffic) []Counted {
+	switch b {
+	case Namespaces:
+		return byNamespace(t)
+	case Upstreams:
+		return byUpstream(t)
+	case Listeners:
+		return byListener(t)
+	case Routes:
+		return byOwner(t)
+	case Hosts: // no statistic of Envoy is of one
+	}
+	return nil
+}
+
+// byNamespace names groups by the namespace of their Service.
+func byNamespace(t model.Traffic) []Counted {
+	list := make([]Counted, 0, len(t.Groups))
+	for i := range t.Groups {
+		g := &t.Groups[i]
+		list = append(list, Counted{Key: string(g.Group), Name: orNone(g.Group.Namespace()), Volume: g.Volume})
+	}
+	return list
+}
+
+// byUpstream names the groups of Upstreams.
+func byUpstream(t model.Traffic) []Counted {
+	var list []Counted
+	for i := range t.Groups {
+		if g := &t.Groups[i]; g.Upstream != "" {
+			list = append(list, Counted{Key: string(g.Group), Name: g.Upstream, Volume: g.Volume})
+		}
+	}
+	return list
+}
+
+// byListener names listeners.
+func byListener(t model.Traffic) []Counted {
+	list := make([]Counted, 0, len(t.Listeners))
+	for i := range t.Listeners {
+		l := &t.Listeners[i]
+		list = append(list, Counted{Key: string(l.Listener), Name: string(l.Listener), Volume: l.Volume})
+	}
+	return list
+}
+
+// byOwner names the resources whose routes have series of their own.
+func byOwner(t model.Traffic) []Counted {
+	list := make([]Counted, 0, len(t.Routes))
+	for i := range t.Routes {
+		r := &t.Routes[i]
+		list = append(list, Counted{Key: r.Owner, Name: r.Owner, Volume: r.Volume})
+	}
+	return list
+}
+
+func orNone(name string) string {
+	if name == "" {
+		return None
+	}
+	return name
+}
