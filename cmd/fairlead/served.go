@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"fairlead.dev/internal/access"
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
@@ -132,6 +134,13 @@ func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, err
 		return model.Top{}, fmt.Errorf("%w: sort %q is none of rate, errors and name", console.ErrQuestion, q.Sort)
 	}
 	return r.Top(ctx, traffic.Question{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit})
+}
+
+func (s *served) requestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
+	if r := s.running.Load(); r != nil {
+		return r.RequestMetrics(ctx, namespace)
+	}
+	return nil, errStarting
 }
 
 func (s *served) upstreams(ctx context.Context, name string) ([]model.UpstreamStatus, error) {

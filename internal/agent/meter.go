@@ -106,19 +106,16 @@ func (m *meter) latest() (model.Traffic, bool) {
 	return m.last, m.current && m.reading == nil
 }
 
-// total is that of a name.
-type total struct {
-	name   string
-	volume model.Volume
-}
-
 // sums are the volumes of a group of names, and how many names have none of their own.
-func (m *meter) sums(by traffic.By) (list []total, left int) {
+func (m *meter) sums(by traffic.By) (list []model.TrafficTotal, left int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.volumes[by].All(func(name string, v model.Volume) {
 		v.Seconds.Buckets = slices.Clone(v.Seconds.Buckets)
-		list = append(list, total{name, v})
+		if by == traffic.Namespaces {
+			v.Answers = [model.StatusClasses]uint64{} // requests are counted by routes
+		}
+		list = append(list, model.TrafficTotal{By: string(by), Name: name, Volume: v})
 	})
 	return list, m.volumes[by].Left()
 }
@@ -128,6 +125,29 @@ func (m *meter) eachRequests(by traffic.By, f func(name string, class model.Stat
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.requests[by].All(f)
+}
+
+// totals are all, for the plane.
+func (m *meter) totals() []model.TrafficTotal {
+	var all []model.TrafficTotal
+	for by := range m.volumes {
+		list, _ := m.sums(by)
+		if by != traffic.Upstreams { // those of upstreams are backends' answers
+			at := map[string]int{}
+			for i := range list {
+				at[list[i].Name] = i
+			}
+			m.eachRequests(by, func(name string, class model.StatusClass, n uint64) {
+				if _, known := at[name]; !known {
+					at[name] = len(list)
+					list = append(list, model.TrafficTotal{By: string(by), Name: name})
+				}
+				list[at[name]].Answers[class] = n
+			})
+		}
+		all = append(all, list...)
+	}
+	return all
 }
 
 // reads are how many questions were answered, and how many not.

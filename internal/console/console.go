@@ -51,6 +51,8 @@ type Config struct {
 	Routes *RouteList
 	// Top is what proxies answer a second; nil where there is none.
 	Top func(ctx context.Context, q TopQuestion) (model.Top, error)
+	// RequestMetrics are the metrics of requests of all machines, or of one namespace; nil where there are none.
+	RequestMetrics func(ctx context.Context, namespace string) (prometheus.Gatherer, error)
 	// Upstreams are all upstreams, or one with its last changes; nil where there are none.
 	Upstreams func(ctx context.Context, name string) ([]model.UpstreamStatus, error)
 	// Backends are those of frontends, and Flows what flow tables have; nil where there are
@@ -115,7 +117,7 @@ func Reads(c Config) http.Handler {
 	for path, there := range map[string]bool{
 		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
 		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil,
-		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil,
+		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.MetricsPath: c.RequestMetrics != nil,
 	} {
 		if !there {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -137,6 +139,9 @@ func Reads(c Config) http.Handler {
 	}
 	if c.Top != nil {
 		mux.HandleFunc("GET "+v1.TopPath, led(c, topHandler(c.Top)))
+	}
+	if c.RequestMetrics != nil {
+		mux.HandleFunc("GET "+v1.MetricsPath, led(c, requestMetricsHandler(c.RequestMetrics)))
 	}
 	if c.Backends != nil {
 		mux.HandleFunc("GET "+v1.BackendsPath, led(c, backendsHandler(c.Backends)))

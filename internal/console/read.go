@@ -33,6 +33,7 @@ var resources = map[string]struct {
 	v1.RevisionsPath:   {"revisions", "list", false},
 	v1.UpstreamsPath:   {"upstreams", "list", false},
 	v1.TopPath:         {"top", "get", true},
+	v1.MetricsPath:     {"metrics", "get", true},
 	v1.ExplainPath:     {"explanations", "get", false},
 	v1.ExplainFlowPath: {"explanations", "get", false},
 }

@@ -38,10 +38,16 @@ type RouteTraffic struct {
 type Volume struct {
 	Received, Sent  uint64 // bytes
 	Retries, Resets uint64
-	Answers         [StatusClasses]uint64 // of backends, tries included; only of groups
+	Answers         [StatusClasses]uint64 // by class: of groups those of backends, tries included
 	Connections     uint64                // taken
 	Open            uint64                // connections that are open
 	Seconds         Histogram
+}
+
+// TrafficTotal is what proxies of a machine have counted of all that has a name, one proxy after the other. Open is of the present one.
+type TrafficTotal struct {
+	By, Name string // By is what the name is of, such as "namespaces"
+	Volume
 }
 
 // HistogramScale is the number of buckets of a Histogram from one power of two to the next; it is schema 4 of Prometheus' native

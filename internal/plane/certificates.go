@@ -2,12 +2,11 @@ package plane
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -32,6 +31,9 @@ const (
 // by machine does so earlier: cert-manager after two thirds of their life.
 const expiryWarning = 14 * 24 * time.Hour
 
+// mostExpiries is how many certificates have a metric of their own.
+const mostExpiries = 200
+
 // certificates are those that machines show or know, and for which names.
 type certificates struct {
 	known map[model.CertificateID]*model.Certificate
@@ -39,27 +41,25 @@ type certificates struct {
 	users map[model.CertificateID]map[model.HostKey]bool
 	// staples say what is known of certificates' OCSP responses.
 	staples staples
-	expiry  *prometheus.GaugeVec
+	changed bool // since the last count
 }
 
-func newCertificates(m *metrics, s staples) certificates {
+func newCertificates(s staples) certificates {
 	return certificates{
-		staples: s, expiry: m.expiry,
-		known: map[model.CertificateID]*model.Certificate{}, hosts: map[model.HostKey]*model.TLSHost{}, users: map[model.CertificateID]map[model.HostKey]bool{},
+		staples: s,
+		known:   map[model.CertificateID]*model.Certificate{}, hosts: map[model.HostKey]*model.TLSHost{}, users: map[model.CertificateID]map[model.HostKey]bool{},
 	}
 }
 
 // apply applies the changes of a translation.
 func (c *certificates) apply(ch translate.Changes) {
 	for id, certificate := range ch.Certificates {
-		namespace, name, _ := strings.Cut(string(id), "/")
 		if certificate == nil {
 			delete(c.known, id)
-			c.expiry.DeleteLabelValues(namespace, name)
 		} else {
 			c.known[id] = certificate
-			c.expiry.WithLabelValues(namespace, name).Set(float64(certificate.NotAfter.Unix()))
 		}
+		c.changed = true
 	}
 	for k, host := range ch.TLSHosts {
 		if old := c.hosts[k]; old != nil {
@@ -177,6 +177,10 @@ func (c *certificates) problems(now time.Time) []model.Problem {
 func (c *certificates) count(m *metrics, now time.Time) {
 	states := map[string]float64{certificateValid: 0, certificateExpiring: 0, certificateExpired: 0, certificateEarly: 0}
 	var next time.Time
+	if c.changed {
+		c.changed = false
+		c.countExpiries(m)
+	}
 	stapled := 0
 	for _, certificate := range c.known {
 		if len(certificate.OCSP) > 0 {
@@ -195,5 +199,18 @@ func (c *certificates) count(m *metrics, now time.Time) {
 		m.nextExpiry.Set(0)
 	} else {
 		m.nextExpiry.Set(float64(next.Unix()))
+	}
+}
+
+// countExpiries has the certificates that expire first say when, each by itself.
+func (c *certificates) countExpiries(m *metrics) {
+	ids := slices.SortedFunc(maps.Keys(c.known), func(a, b model.CertificateID) int {
+		return cmp.Or(c.known[a].NotAfter.Compare(c.known[b].NotAfter), cmp.Compare(a, b))
+	})
+	m.expiriesLeft.Set(float64(max(0, len(ids)-mostExpiries)))
+	m.expiry.Reset()
+	for _, id := range ids[:min(len(ids), mostExpiries)] {
+		namespace, name, _ := strings.Cut(string(id), "/")
+		m.expiry.WithLabelValues(namespace, name).Set(float64(c.known[id].NotAfter.Unix()))
 	}
 }

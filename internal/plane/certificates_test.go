@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +19,7 @@ func TestCertificatesThatEndAreProblems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := newCertificates(m, staples{})
+	c := newCertificates(staples{})
 	certificate := func(id model.CertificateID, from, to time.Duration) *model.Certificate {
 		return &model.Certificate{ID: id, NotBefore: at.Add(from), NotAfter: at.Add(to)}
 	}
@@ -64,5 +65,27 @@ func TestCertificatesThatEndAreProblems(t *testing.T) {
 	})
 	if c.count(m, at); len(c.problems(at))+len(c.known)+len(c.hosts)+len(c.users)+testutil.CollectAndCount(m.expiry) != 0 || testutil.ToFloat64(m.nextExpiry) != 0 {
 		t.Errorf("left over: %+v", c)
+	}
+}
+
+// Those that expire first have a metric each; the others are counted.
+func TestExpiriesAreBounded(t *testing.T) {
+	m, err := newMetrics(prometheus.NewRegistry(), newWriteMetrics(), calm{}, calm{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newCertificates(staples{})
+	at := time.Date(2026, 6, 1, 0, 0, 0, 0, time.UTC)
+	list := map[model.CertificateID]*model.Certificate{}
+	for i := range 300 {
+		list[model.CertificateID(fmt.Sprintf("a/c%03d", i))] = &model.Certificate{NotAfter: at.Add(time.Duration(300-i) * time.Hour)}
+	}
+	c.apply(translate.Changes{Certificates: list})
+	c.count(m, at)
+	if n, left := testutil.CollectAndCount(m.expiry), testutil.ToFloat64(m.expiriesLeft); n != 200 || left != 100 {
+		t.Errorf("%d certificates have a metric and %v are left out, want 200 and 100", n, left)
+	}
+	if got, want := testutil.ToFloat64(m.expiry.WithLabelValues("a", "c299")), float64(at.Add(time.Hour).Unix()); got != want {
+		t.Errorf("the first one expires at %v, want %v", got, want)
 	}
 }

@@ -112,7 +112,7 @@ func newLoop(p *Plane) *loop {
 		handover:     newHandover(func(d time.Duration) { time.AfterFunc(d, func() { signal(p.signals.turn) }) }),
 		answering:    answering{now: time.Now}, // setting the clock does not matter
 		peeked:       map[string]southbound.MachineState{},
-		certificates: newCertificates(p.metrics, p.staples),
+		certificates: newCertificates(p.staples),
 		due:          map[model.Object]bool{},
 		blinded:      map[model.Object]bool{},
 	}

@@ -40,6 +40,7 @@ type metrics struct {
 	certificates *prometheus.GaugeVec // state
 	nextExpiry   prometheus.Gauge
 	expiry       *prometheus.GaugeVec // namespace, name
+	expiriesLeft prometheus.Gauge
 	stapled      prometheus.Gauge
 	writes       *writeMetrics
 	writesQueued prometheus.GaugeFunc
@@ -168,8 +169,12 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 		}),
 		expiry: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificate_expiry_timestamp_seconds",
-			Help: "Expiry of each certificate in use, in Unix time, by Secret.",
+			Help: "Expiry of the 200 certificates in use that expire first, in Unix time, by Secret.",
 		}, []string{"namespace", "name"}),
+		expiriesLeft: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates_left_out",
+			Help: "Certificates in use that expire later than those with an expiry of their own.",
+		}),
 		stapled: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "certificates_stapled", Help: "Certificates in use with an OCSP response.",
 		}),
@@ -193,7 +198,7 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish, m.answer,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.expiriesLeft, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -24,6 +24,7 @@ type top struct {
 
 	mu           sync.Mutex // held while machines are asked: who comes meanwhile has the same samples
 	before, last traffic.Sample
+	figures      map[string]southbound.Figures // of which last is a part
 }
 
 // Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes about a second.
@@ -54,7 +55,8 @@ func (t *top) ask(ctx context.Context, q traffic.Question) (model.Top, error) {
 // take takes a sample.
 func (t *top) take(ctx context.Context) {
 	next := traffic.Sample{At: t.now(), Requests: map[string][]model.RequestFigures{}}
-	for machine, f := range t.sample(ctx) {
+	t.figures = t.sample(ctx)
+	for machine, f := range t.figures {
 		next.Requests[machine] = f.Requests
 	}
 	t.before, t.last = t.last, next

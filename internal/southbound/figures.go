@@ -19,6 +19,8 @@ const (
 	Patience = 2500 * time.Millisecond
 	// maxFigures is of how many groups, and of how many routes, one machine may tell.
 	maxFigures = 100_000
+	// maxTotals is of how many names one machine may tell totals, and maxBuckets how many buckets a histogram may have.
+	maxTotals, maxBuckets = 2_000, 512
 	// maxReasons is how many reasons of drops one machine may know.
 	maxReasons = 256
 )
@@ -27,6 +29,7 @@ const (
 type Figures struct {
 	Groups    []model.GroupFigures
 	Requests  []model.RequestFigures
+	Totals    []model.TrafficTotal
 	Frontends []model.FrontendFigures
 	// Drops are packets, by the name of the reason.
 	Drops map[string]uint64
@@ -55,7 +58,7 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
 	answers := make(map[string]Figures, len(told))
 	for machine, f := range told {
-		answers[machine] = Figures{Groups: wire.FiguresOf(f), Requests: wire.RequestFiguresOf(f.GetRequests()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
+		answers[machine] = Figures{Groups: wire.FiguresOf(f), Requests: wire.RequestFiguresOf(f.GetRequests()), Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
 	}
 	return answers
 }
@@ -207,6 +210,9 @@ func trimFigures(f *agentv1.Figures) {
 	})
 	f.Requests = slices.DeleteFunc(first(f.GetRequests(), maxFigures), func(r *agentv1.RequestFigures) bool {
 		return len(r.GetListener()) > maxName || len(r.GetHost()) > maxName || len(r.GetRoute()) > maxName || len(r.GetClasses()) > model.StatusClasses
+	})
+	f.Totals = slices.DeleteFunc(first(f.GetTotals(), maxTotals), func(t *agentv1.Total) bool {
+		return len(t.GetBy()) > maxName || len(t.GetName()) > maxName || len(t.GetClasses()) > model.StatusClasses || len(t.GetBuckets()) > maxBuckets
 	})
 	backends := 0
 	for _, g := range f.GetFrontends() {

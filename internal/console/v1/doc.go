@@ -34,6 +34,9 @@ const (
 	// TopPath is where a plane says what proxies answer a second, by a Top. Its parameters may be given: by (routes, hosts,
 	// namespaces or listeners), namespace, sort (rate, errors or name), and limit, a number of rows.
 	TopPath = "/v1/top"
+	// MetricsPath is where a plane has the metrics of requests of all machines for Prometheus, in a format that the header Accept
+	// chooses. Its parameter "namespace" may be given.
+	MetricsPath = "/v1/metrics"
 	// ExplainPath is where a plane explains a request, by an Explanation. Its parameters are url, which must be given,
 	// method, from, vip, sni, and any number of header ("name: value").
 	ExplainPath = "/v1/explain"

@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38, 0}
 }
 
 type Proxy_State int32
@@ -197,7 +197,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -2722,7 +2722,9 @@ type Figures struct {
 	// Packets that were dropped, by the name of the reason.
 	Drops map[string]uint64 `protobuf:"bytes,4,rep,name=drops,proto3" json:"drops,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
 	// Requests of clients that the proxy has counted since it began, sorted by listener, host and route.
-	Requests      []*RequestFigures `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
+	Requests []*RequestFigures `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
+	// What the agent has added up since it started, a total for each name.
+	Totals        []*Total `protobuf:"bytes,6,rep,name=totals,proto3" json:"totals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2792,6 +2794,152 @@ func (x *Figures) GetRequests() []*RequestFigures {
 	return nil
 }
 
+func (x *Figures) GetTotals() []*Total {
+	if x != nil {
+		return x.Totals
+	}
+	return nil
+}
+
+// Total is what proxies of the machine have counted of all that has a name, one proxy after the other. It never shrinks while the
+// agent runs.
+type Total struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What the name is of: namespaces, listeners, upstreams or routes.
+	By   string `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// Requests by the class of the status, like those of RequestFigures.
+	Classes []uint64 `protobuf:"varint,3,rep,packed,name=classes,proto3" json:"classes,omitempty"`
+	// Bytes from clients and to clients.
+	Received uint64 `protobuf:"varint,4,opt,name=received,proto3" json:"received,omitempty"`
+	Sent     uint64 `protobuf:"varint,5,opt,name=sent,proto3" json:"sent,omitempty"`
+	Retries  uint64 `protobuf:"varint,6,opt,name=retries,proto3" json:"retries,omitempty"`
+	Resets   uint64 `protobuf:"varint,7,opt,name=resets,proto3" json:"resets,omitempty"`
+	// Connections taken, and those that are open.
+	Connections uint64 `protobuf:"varint,8,opt,name=connections,proto3" json:"connections,omitempty"`
+	Open        uint64 `protobuf:"varint,9,opt,name=open,proto3" json:"open,omitempty"`
+	// Durations: their sum, and how many are in which bucket; a bucket ends at 2^(index/16) seconds.
+	Micros        uint64   `protobuf:"varint,10,opt,name=micros,proto3" json:"micros,omitempty"`
+	Buckets       []int32  `protobuf:"zigzag32,11,rep,packed,name=buckets,proto3" json:"buckets,omitempty"`
+	Counts        []uint64 `protobuf:"varint,12,rep,packed,name=counts,proto3" json:"counts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Total) Reset() {
+	*x = Total{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Total) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Total) ProtoMessage() {}
+
+func (x *Total) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Total.ProtoReflect.Descriptor instead.
+func (*Total) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Total) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *Total) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Total) GetClasses() []uint64 {
+	if x != nil {
+		return x.Classes
+	}
+	return nil
+}
+
+func (x *Total) GetReceived() uint64 {
+	if x != nil {
+		return x.Received
+	}
+	return 0
+}
+
+func (x *Total) GetSent() uint64 {
+	if x != nil {
+		return x.Sent
+	}
+	return 0
+}
+
+func (x *Total) GetRetries() uint64 {
+	if x != nil {
+		return x.Retries
+	}
+	return 0
+}
+
+func (x *Total) GetResets() uint64 {
+	if x != nil {
+		return x.Resets
+	}
+	return 0
+}
+
+func (x *Total) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *Total) GetOpen() uint64 {
+	if x != nil {
+		return x.Open
+	}
+	return 0
+}
+
+func (x *Total) GetMicros() uint64 {
+	if x != nil {
+		return x.Micros
+	}
+	return 0
+}
+
+func (x *Total) GetBuckets() []int32 {
+	if x != nil {
+		return x.Buckets
+	}
+	return nil
+}
+
+func (x *Total) GetCounts() []uint64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
 // RequestFigures are those of one route of one host.
 type RequestFigures struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -2808,7 +2956,7 @@ type RequestFigures struct {
 
 func (x *RequestFigures) Reset() {
 	*x = RequestFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2820,7 +2968,7 @@ func (x *RequestFigures) String() string {
 func (*RequestFigures) ProtoMessage() {}
 
 func (x *RequestFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2833,7 +2981,7 @@ func (x *RequestFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestFigures.ProtoReflect.Descriptor instead.
 func (*RequestFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RequestFigures) GetListener() string {
@@ -2878,7 +3026,7 @@ type FrontendFigures struct {
 
 func (x *FrontendFigures) Reset() {
 	*x = FrontendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3038,7 @@ func (x *FrontendFigures) String() string {
 func (*FrontendFigures) ProtoMessage() {}
 
 func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3051,7 @@ func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendFigures.ProtoReflect.Descriptor instead.
 func (*FrontendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *FrontendFigures) GetName() string {
@@ -2962,7 +3110,7 @@ type BackendFigures struct {
 
 func (x *BackendFigures) Reset() {
 	*x = BackendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3122,7 @@ func (x *BackendFigures) String() string {
 func (*BackendFigures) ProtoMessage() {}
 
 func (x *BackendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3135,7 @@ func (x *BackendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendFigures.ProtoReflect.Descriptor instead.
 func (*BackendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *BackendFigures) GetAddress() []byte {
@@ -3076,7 +3224,7 @@ type GroupFigures struct {
 
 func (x *GroupFigures) Reset() {
 	*x = GroupFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3236,7 @@ func (x *GroupFigures) String() string {
 func (*GroupFigures) ProtoMessage() {}
 
 func (x *GroupFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3249,7 @@ func (x *GroupFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
 func (*GroupFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GroupFigures) GetName() string {
@@ -3170,7 +3318,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3330,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3343,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Session) GetPeer() string {
@@ -3337,7 +3485,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3349,7 +3497,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3362,7 +3510,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -3407,7 +3555,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3567,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3580,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -3474,7 +3622,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3486,7 +3634,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3499,7 +3647,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -3556,7 +3704,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3568,7 +3716,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3581,7 +3729,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -3647,7 +3795,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3659,7 +3807,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3672,7 +3820,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -3726,7 +3874,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3738,7 +3886,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3751,7 +3899,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Trust) GetIssuer() []byte {
@@ -4007,17 +4155,32 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\fbackend_port\x18\x05 \x01(\rR\vbackendPort\x12\x18\n" +
 	"\amachine\x18\x06 \x01(\tR\amachine\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
-	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\xd0\x02\n" +
+	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\x82\x03\n" +
 	"\aFigures\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\x04R\x05asked\x127\n" +
 	"\x06groups\x18\x02 \x03(\v2\x1f.fairlead.agent.v1.GroupFiguresR\x06groups\x12@\n" +
 	"\tfrontends\x18\x03 \x03(\v2\".fairlead.agent.v1.FrontendFiguresR\tfrontends\x12;\n" +
 	"\x05drops\x18\x04 \x03(\v2%.fairlead.agent.v1.Figures.DropsEntryR\x05drops\x12=\n" +
-	"\brequests\x18\x05 \x03(\v2!.fairlead.agent.v1.RequestFiguresR\brequests\x1a8\n" +
+	"\brequests\x18\x05 \x03(\v2!.fairlead.agent.v1.RequestFiguresR\brequests\x120\n" +
+	"\x06totals\x18\x06 \x03(\v2\x18.fairlead.agent.v1.TotalR\x06totals\x1a8\n" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"p\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa7\x02\n" +
+	"\x05Total\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\aclasses\x18\x03 \x03(\x04R\aclasses\x12\x1a\n" +
+	"\breceived\x18\x04 \x01(\x04R\breceived\x12\x12\n" +
+	"\x04sent\x18\x05 \x01(\x04R\x04sent\x12\x18\n" +
+	"\aretries\x18\x06 \x01(\x04R\aretries\x12\x16\n" +
+	"\x06resets\x18\a \x01(\x04R\x06resets\x12 \n" +
+	"\vconnections\x18\b \x01(\x04R\vconnections\x12\x12\n" +
+	"\x04open\x18\t \x01(\x04R\x04open\x12\x16\n" +
+	"\x06micros\x18\n" +
+	" \x01(\x04R\x06micros\x12\x18\n" +
+	"\abuckets\x18\v \x03(\x11R\abuckets\x12\x16\n" +
+	"\x06counts\x18\f \x03(\x04R\x06counts\"p\n" +
 	"\x0eRequestFigures\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
@@ -4139,7 +4302,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -4174,46 +4337,47 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*Flows)(nil),                 // 30: fairlead.agent.v1.Flows
 	(*Flow)(nil),                  // 31: fairlead.agent.v1.Flow
 	(*Figures)(nil),               // 32: fairlead.agent.v1.Figures
-	(*RequestFigures)(nil),        // 33: fairlead.agent.v1.RequestFigures
-	(*FrontendFigures)(nil),       // 34: fairlead.agent.v1.FrontendFigures
-	(*BackendFigures)(nil),        // 35: fairlead.agent.v1.BackendFigures
-	(*GroupFigures)(nil),          // 36: fairlead.agent.v1.GroupFigures
-	(*Session)(nil),               // 37: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 38: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 39: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 40: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 41: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 42: fairlead.agent.v1.Instruction
-	(*Trust)(nil),                 // 43: fairlead.agent.v1.Trust
-	nil,                           // 44: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*Total)(nil),                 // 33: fairlead.agent.v1.Total
+	(*RequestFigures)(nil),        // 34: fairlead.agent.v1.RequestFigures
+	(*FrontendFigures)(nil),       // 35: fairlead.agent.v1.FrontendFigures
+	(*BackendFigures)(nil),        // 36: fairlead.agent.v1.BackendFigures
+	(*GroupFigures)(nil),          // 37: fairlead.agent.v1.GroupFigures
+	(*Session)(nil),               // 38: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 39: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 40: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 41: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 42: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 43: fairlead.agent.v1.Instruction
+	(*Trust)(nil),                 // 44: fairlead.agent.v1.Trust
+	nil,                           // 45: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	45, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	45, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	46, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	46, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	45, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	45, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	45, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	46, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	46, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	46, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	45, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	46, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	45, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	45, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	45, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	46, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	46, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	46, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	45, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	45, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	46, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	46, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
-	39, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	41, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	37, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	38, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	40, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	42, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	38, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	39, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
 	32, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
 	26, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
 	27, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
@@ -4221,37 +4385,38 @@ var file_proto_agent_v1_agent_proto_depIdxs = []int32{
 	25, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
 	30, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
 	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	46, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	47, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
 	31, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	45, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	36, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	34, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	44, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	33, // 37: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
-	35, // 38: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	46, // 39: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	45, // 40: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	46, // 41: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	40, // 42: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 43: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 44: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	45, // 45: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	29, // 46: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	43, // 47: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
-	45, // 48: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
-	18, // 49: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 50: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	24, // 51: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	22, // 52: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
-	20, // 53: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 54: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	42, // 55: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	23, // 56: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
-	53, // [53:57] is the sub-list for method output_type
-	49, // [49:53] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	46, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	37, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
+	35, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	45, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	34, // 37: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
+	33, // 38: fairlead.agent.v1.Figures.totals:type_name -> fairlead.agent.v1.Total
+	36, // 39: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	47, // 40: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	46, // 41: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	47, // 42: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	41, // 43: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 44: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 45: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	46, // 46: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	29, // 47: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	44, // 48: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
+	46, // 49: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
+	18, // 50: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 51: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	24, // 52: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	22, // 53: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
+	20, // 54: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 55: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	43, // 56: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	23, // 57: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
+	54, // [54:58] is the sub-list for method output_type
+	50, // [50:54] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -4260,14 +4425,14 @@ func file_proto_agent_v1_agent_proto_init() {
 		return
 	}
 	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_proto_agent_v1_agent_proto_msgTypes[32].OneofWrappers = []any{}
+	file_proto_agent_v1_agent_proto_msgTypes[33].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
