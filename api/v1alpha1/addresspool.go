@@ -236,6 +236,12 @@ const (
 // example because they are in an AddressPool.
 const AnnotationAllowEndpoints = "fairlead.dev/allow-endpoints"
 
+// AnnotationMetrics of an HTTPRoute, a GRPCRoute or an IngressRoute asks for more metrics of its requests: MetricsOfRoute.
+const AnnotationMetrics = "fairlead.dev/metrics"
+
+// MetricsOfRoute is the value of AnnotationMetrics that gives a route series of its own.
+const MetricsOfRoute = "route"
+
 // The values of AnnotationHosts.
 const (
 	// HostsOfNamespaces: each host serves the routes of one namespace, that of its oldest

@@ -68,6 +68,8 @@ type Route struct {
 	CORS            *CORS        `json:"cors,omitempty"`
 	// Policy is what policies ask of the route; routes share it.
 	Policy *RoutePolicy `json:"policy,omitempty"`
+	// Measured says that the owner has metrics of its own.
+	Measured bool `json:"measured,omitempty"`
 }
 
 // Match holds the conditions of a route; all of them must hold.

@@ -56,7 +56,7 @@ var (
 // statistics are those that Envoy makes.
 func statistics() *metricsv3.StatsMatcher {
 	patterns := []*matcherv3.StringMatcher{{MatchPattern: &matcherv3.StringMatcher_SafeRegex{SafeRegex: &matcherv3.RegexMatcher{
-		Regex: `(cluster\.[^.]+\.(` + strings.Join(clusterStatistics, "|") + `)|http\..*\.(` + strings.Join(listenerStatistics, "|") + `))`,
+		Regex: `(vhost\..*\.route\..*\.` + StatTime + `|cluster\.[^.]+\.(` + strings.Join(clusterStatistics, "|") + `)|http\..*\.(` + strings.Join(listenerStatistics, "|") + `))`,
 	}}}}
 	for _, prefix := range otherStatistics {
 		patterns = append(patterns, &matcherv3.StringMatcher{MatchPattern: &matcherv3.StringMatcher_Prefix{Prefix: prefix}})
@@ -73,6 +73,14 @@ func statOfGroup(g model.BackendGroup) string {
 		return ""
 	}
 	return string(g.ID) + upstreamInStat + strings.ReplaceAll(g.Upstream, ".", dotInStat)
+}
+
+// statOfRoute has Envoy record the times of a route by its owner (vhost.HOST.route.OWNER.upstream_rq_time); empty: it records none.
+func statOfRoute(r model.Route) string {
+	if !r.Measured {
+		return ""
+	}
+	return r.Owner.Kind + "/" + r.Owner.Namespace + "/" + r.Owner.Name
 }
 
 // GroupOfStat is the group that a cluster's statistics are of, and the Upstream that its Service comes from; empty: of nobody.

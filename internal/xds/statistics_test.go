@@ -22,6 +22,7 @@ func TestStatisticsAreChosen(t *testing.T) {
 	w.listen(l, xds.Options{}, model.VirtualHost{HostKey: model.HostKey{Listener: l.ID, Host: "a.test"}, Routes: []model.Route{{
 		Name: "HTTPRoute/team/app/rules/0/matches/0", Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: "/"}},
 		Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: "ns/app/1", Weight: 1}}},
+		Owner:   model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "app"}, Measured: true,
 	}}})
 	w.get(l.Port, "a.test", "/")
 	const cluster = "cluster.ns/app/1@prod|eu."
@@ -31,7 +32,7 @@ func TestStatisticsAreChosen(t *testing.T) {
 		cluster + "upstream_cx_rx_bytes_total: ", cluster + "upstream_cx_tx_bytes_total: ", cluster + "upstream_rq_time:",
 		cluster + "outlier_detection.ejections_active: 0",
 		"http.http-80_team_web.v1.downstream_cx_rx_bytes_total: ", "http.http-80_team_web.v1.downstream_rq_time:",
-		"http.http-80_team_web.v1.downstream_rq_completed: 1",
+		"http.http-80_team_web.v1.downstream_rq_completed: 1", "vhost.a.test.route.HTTPRoute/team/app.upstream_rq_time:",
 		"listener.http-80_team_web.v1.downstream_cx_total: ", "fairlead.requests.@listener.", "cluster_manager.active_clusters: ", "server.live: ",
 	}
 	w.eventually("the statistics", func() error {
@@ -44,7 +45,7 @@ func TestStatisticsAreChosen(t *testing.T) {
 				return fmt.Errorf("there is no %s in\n%s", statistic, text)
 			}
 		}
-		if many := regexp.MustCompile(`(?m)^(vhost\.|sds\.|scoped_rds\.|.*\.rds\.|.*\.ssl\.certificate\.|.*\.external\.).*`).FindString(text); many != "" {
+		if many := regexp.MustCompile(`(?m)^(vhost\..*(rq_total|xx|rq_retry)|sds\.|scoped_rds\.|.*\.rds\.|.*\.ssl\.certificate\.|.*\.external\.).*`).FindString(text); many != "" {
 			return fmt.Errorf("there is %s", many)
 		}
 		if n := strings.Count("\n"+text, "\n"+cluster); n > 22 {

@@ -8,12 +8,13 @@ import (
 
 // compiler compiles one IngressRoute and collects its problems.
 type compiler struct {
-	t       *Tables
-	ctx     *memo.Context
-	name    snapshot.Name
-	route   *IngressRoute
-	matched map[string]int  // index in spec.routes of each prefix
-	noted   map[string]bool // Services of whose endpoints a note says what is wrong
+	t        *Tables
+	ctx      *memo.Context
+	name     snapshot.Name
+	route    *IngressRoute
+	measured bool            // it has metrics of its own
+	matched  map[string]int  // index in spec.routes of each prefix
+	noted    map[string]bool // Services of whose endpoints a note says what is wrong
 }
 
 func (c *compiler) fail(path, problem string) {

@@ -125,11 +125,11 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	if o == nil {
 		return nil
 	}
-	c := compiler{t: t, ctx: ctx, name: n, route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}}
+	c := compiler{t: t, ctx: ctx, name: n, route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}, measured: field.Measured(o.Annotations)}
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.route.Request = vip.AnnotationRequest(o.Annotations)
-		c.route.Notes = append(c.route.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
+		c.route.Notes = append(c.route.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationMetrics)...)
 	}
 	c.unreadable(o.Annotations[snapshot.Unreadable])
 	routes := o.Spec.Routes

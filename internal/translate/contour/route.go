@@ -42,6 +42,8 @@ func (c *compiler) step(i int, o *contourv1beta1.Route) {
 			Name:  "IngressRoute/" + c.name.Namespace + "/" + c.name.Name + "/routes/" + strconv.Itoa(i),
 			Owner: input.Object(snapshot.KindIngressRoute, c.name),
 			Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: o.Match}},
+
+			Measured: c.measured,
 		}
 		if !o.PermitInsecure || c.t.in.Config.DisablePermitInsecure {
 			s.redirect = &host.Entry{Order: i, Created: c.route.created, Route: route}

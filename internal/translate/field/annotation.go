@@ -50,6 +50,11 @@ func moreUnknown(more int) []string {
 	return []string{"metadata.annotations: nothing reads " + strconv.Itoa(more) + " more of " + v1alpha1.GroupVersion.Group}
 }
 
+// Measured says whether annotations ask for metrics of a route of its own.
+func Measured(annotations map[string]string) bool {
+	return annotations[v1alpha1.AnnotationMetrics] == v1alpha1.MetricsOfRoute
+}
+
 // GatewayNotes are UnknownAnnotations of a Gateway, which asks for addresses in a field.
 func GatewayNotes(annotations map[string]string) (notes []string) {
 	known := []string{v1alpha1.AnnotationPool, v1alpha1.AnnotationHosts}

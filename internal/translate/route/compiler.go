@@ -24,6 +24,8 @@ type compiler struct {
 	owner   model.Object
 	created int64
 	grpc    bool
+	// measured: the route has metrics of its own.
+	measured bool
 	// certificate is shown to backends.
 	certificate model.CertificateID
 

@@ -134,6 +134,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 			return nil
 		}
 		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
+		rc.measured = field.Measured(o.Annotations)
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.grpcRules(o) }
 	} else {
 		o := t.in.HTTPRoutes.Get(c, name)
@@ -141,6 +142,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 			return nil
 		}
 		rc.created = o.CreationTimestamp.Unix()
+		rc.measured = field.Measured(o.Annotations)
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.httpRules(o) }
 	}
 	route := &Route{candidates: map[model.CertificateID]*host.Candidate{}}

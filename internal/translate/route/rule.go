@@ -57,7 +57,7 @@ func (c *compiler) closed(e *host.Entry) *host.Entry {
 func (c *compiler) action(s *ruleSpec) (model.Route, []model.BackendGroup) {
 	set := c.filters(s.filters, s.path+".filters", s.prefixes)
 	forward, groups := c.backends(s, &set)
-	route := model.Route{Owner: c.owner, CORS: set.cors, RequestHeaders: set.request, ResponseHeaders: set.response}
+	route := model.Route{Owner: c.owner, CORS: set.cors, RequestHeaders: set.request, ResponseHeaders: set.response, Measured: c.measured}
 	switch {
 	case set.redirect != nil:
 		if len(s.backends) > 0 && !set.lifted {
