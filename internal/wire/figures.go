@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"strings"
+
 	"fairlead.dev/internal/model"
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
@@ -42,8 +44,9 @@ func RequestFiguresOf(requests []*agentv1.RequestFigures) []model.RequestFigures
 func FiguresOf(f *agentv1.Figures) []model.GroupFigures {
 	groups := make([]model.GroupFigures, 0, len(f.GetGroups()))
 	for _, g := range f.GetGroups() {
+		name, _, _ := strings.Cut(g.GetName(), "@") // an older agent has the Upstream in it, as Envoy's statistics have
 		groups = append(groups, model.GroupFigures{
-			Group: model.GroupID(g.GetName()), Requests: g.GetRequests(), Errors: g.GetErrors(), Backends: g.GetBackends(), Healthy: g.GetHealthy(),
+			Group: model.GroupID(name), Requests: g.GetRequests(), Errors: g.GetErrors(), Backends: g.GetBackends(), Healthy: g.GetHealthy(),
 		})
 	}
 	return groups
