@@ -39,6 +39,8 @@ type bench struct {
 	relay   *relay
 	envoy   *envoytest.Envoy
 	stop    func() // the agent
+	sampler *sampler
+	layers  string // of the runtime of an Envoy that is started, after the first one
 }
 
 const listenerName, routesName = "front", "front/0"
@@ -103,7 +105,7 @@ func (b *bench) startAgent() {
 			b.t.Error(err)
 		}
 	})
-	b.desired, b.relay = a.desired, a.relay
+	b.desired, b.relay, b.sampler = a.desired, a.relay, a.relay.sampler
 	b.stop = func() {
 		cancel()
 		running.Wait()
@@ -125,7 +127,7 @@ func (b *bench) startEnvoy(args ...string) *envoytest.Envoy {
 	text := fmt.Sprintf(`{
   "node": {"id": "edge-1", "cluster": "fairlead"},
   "admin": {"address": {"pipe": {"path": %q}}},
-  "layered_runtime": {"layers": [{"name": "l", "static_layer": {"re2.max_program_size.error_level": 200}}]},
+  "layered_runtime": {"layers": [{"name": "l", "static_layer": {"re2.max_program_size.error_level": 200}}%s]},
   "dynamic_resources": {
     "ads_config": {"api_type": "DELTA_GRPC", "transport_api_version": "V3", "set_node_on_first_message_only": true,
       "grpc_services": [{"envoy_grpc": {"cluster_name": "agent", "retry_policy": {"retry_back_off": {"base_interval": "0.05s", "max_interval": "0.2s"}}}}]},
@@ -134,7 +136,7 @@ func (b *bench) startEnvoy(args ...string) *envoytest.Envoy {
     "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
       "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": {"http2_protocol_options": {}}}},
     "load_assignment": {"cluster_name": "agent", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}]}}`,
-		admin, SocketPath(b.dir))
+		admin, b.layers, SocketPath(b.dir))
 	var bootstrap bootstrapv3.Bootstrap
 	if err := protojson.Unmarshal([]byte(text), &bootstrap); err != nil {
 		b.t.Fatal(err)

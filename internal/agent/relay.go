@@ -35,6 +35,7 @@ type relay struct {
 
 	listener net.Listener
 	served   servedStream
+	sampler  *sampler // by the same socket
 
 	mu          sync.Mutex
 	feed        *gate.Feed
@@ -58,7 +59,7 @@ func newRelay(c Config, own func(check string) health.Finding, remember func(mem
 	r := &relay{
 		proxy: c.Proxy, off: state == proxyNone || state == proxyOff, log: c.Log, now: c.Now, remember: remember, mended: mended, member: member,
 		timed: newSignal(), polls: newSignal(), says: newSignal(), asks: newSignal(), checked: newSignal(),
-		feed: gate.New(), assignments: health.NewAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
+		sampler: newSampler(), feed: gate.New(), assignments: health.NewAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
 	}
 	if _, able := c.Proxy.(Witness); able {
 		r.feed.SetWitnessed()

@@ -72,6 +72,7 @@ func (r *relay) serve(ctx context.Context) error {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),
 	)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, streamServer{relay: r})
+	r.sampler.register(server)
 	defer context.AfterFunc(ctx, server.Stop)()
 	if err := server.Serve(r.listener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the proxy: %w", err)

@@ -66,16 +66,7 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 				ApiType:                   corev3.ApiConfigSource_DELTA_GRPC,
 				TransportApiVersion:       corev3.ApiVersion_V3,
 				SetNodeOnFirstMessageOnly: true,
-				GrpcServices: []*corev3.GrpcService{{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{
-					EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{
-						ClusterName: adsName,
-						// The agent is on the same machine: ask again soon after it restarted.
-						RetryPolicy: &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
-							BaseInterval: durationpb.New(100 * time.Millisecond),
-							MaxInterval:  durationpb.New(time.Second),
-						}},
-					},
-				}}},
+				GrpcServices:              []*corev3.GrpcService{toAgent()},
 			},
 		},
 		StaticResources: &bootstrapv3.Bootstrap_StaticResources{Clusters: []*clusterv3.Cluster{agent(o.ADSSocket)}},
@@ -90,13 +81,22 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 				"re2.max_program_size.error_level": structpb.NewNumberValue(regexSize),
 				"re2.max_program_size.warn_level":  structpb.NewNumberValue(regexSize),
 			}}},
-		}}},
+		}, tapLayer()}},
 		StatsConfig: &metricsv3.StatsConfig{StatsMatcher: statistics()},
 		// Nobody but the admin interface asks for statistics: Envoy's own walk over all of them each five seconds is only work
 		// for its main thread.
 		StatsFlush:          &bootstrapv3.Bootstrap_StatsFlushOnAdmin{StatsFlushOnAdmin: true},
 		DeferredStatOptions: &bootstrapv3.Bootstrap_DeferredStatOptions{EnableDeferredCreationStats: true},
 	}
+}
+
+// toAgent is the agent as a gRPC service. It is on the same machine: Envoy asks again soon after it restarted.
+func toAgent() *corev3.GrpcService {
+	service := grpcTo(adsName)
+	service.GetEnvoyGrpc().RetryPolicy = &corev3.RetryPolicy{RetryBackOff: &corev3.BackoffStrategy{
+		BaseInterval: durationpb.New(100 * time.Millisecond), MaxInterval: durationpb.New(time.Second),
+	}}
+	return service
 }
 
 // agent is the cluster behind the ADS stream.

@@ -182,7 +182,7 @@ func connectionManager(l model.Listener, c chain, o Options) *hcmv3.HttpConnecti
 			OverrideStreamErrorOnInvalidHttpMessage: wrapperspb.Bool(true),
 		},
 		UpgradeConfigs: []*hcmv3.HttpConnectionManager_UpgradeConfig{{UpgradeType: webSocket}},
-		AccessLog:      append(accessLogs(l, o), requestStats(l)),
+		AccessLog:      append(accessLogs(l, o), requestStats(l), tapLog()),
 	}
 	boundHeaders(m, l)
 	if v := l.ClientValidation; v != nil && !v.Optional {

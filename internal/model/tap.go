@@ -1,0 +1,74 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// TapKey is the runtime key of the fraction of requests that a proxy sends to its agent as records; unset, it sends none.
+// TapLayer is the resource with that key, by which the proxy asks its agent.
+const (
+	TapKey   = "fairlead.tap"
+	TapLayer = "fairlead-tap"
+)
+
+// TapFilter selects requests that are shown live. Empty fields select all.
+type TapFilter struct {
+	Kind, Namespace, Name string // of the resource that owns the route
+	Host                  string // that clients ask for, without a port; "*.example.com" is all below
+	Path                  string // how the path begins
+	StatusFrom, StatusTo  uint32 // both included; 0 and 0: all
+	Header, Value         string // a header that is recorded, lower case, and its value; empty: any
+	SlowerThan            time.Duration
+}
+
+// TapRecord is one request that a proxy has answered. It has no body, and no credential.
+type TapRecord struct {
+	At              time.Time         `json:"at"`
+	Machine         string            `json:"machine"`
+	Route           string            `json:"route"` // model.Route's Name; empty: no route matched
+	Owner           string            `json:"owner"` // the resource that owns the route, and the rule in it
+	Group           GroupID           `json:"group"`
+	Service         string            `json:"service"` // of the group
+	Backend         string            `json:"backend"` // host:port
+	Client          string            `json:"client"`
+	Method          string            `json:"method"`
+	Host            string            `json:"host"`
+	Path            string            `json:"path"`
+	Status          uint32            `json:"status"` // 0: there was no answer
+	Details         string            `json:"details"`
+	Seconds         float64           `json:"seconds"`
+	FirstByte       float64           `json:"firstByteSeconds"` // of the backend's answer; 0: there was none
+	Attempts        uint32            `json:"attempts"`
+	Received        uint64            `json:"receivedBytes"` // of the body
+	Sent            uint64            `json:"sentBytes"`
+	RequestID       string            `json:"requestID"`
+	Headers         map[string]string `json:"headers"`
+	ResponseHeaders map[string]string `json:"responseHeaders"`
+}
+
+// tapHeaders and tapResponseHeaders are recorded of a request and of an answer. No header is among them that is a
+// credential by itself: what the proxy does not record, nobody can leak.
+var (
+	tapHeaders = map[string]bool{
+		"accept": true, "accept-encoding": true, "accept-language": true, "cache-control": true, "content-length": true, "content-type": true,
+		"grpc-timeout": true, "if-modified-since": true, "if-none-match": true, "origin": true, "range": true, "referer": true, "te": true,
+		"traceparent": true, "upgrade": true, "user-agent": true, "x-b3-traceid": true, "x-canary": true, "x-env": true, "x-forwarded-for": true,
+		"x-forwarded-proto": true, "x-request-id": true, "x-tenant": true, "x-version": true,
+	}
+	tapResponseHeaders = map[string]bool{
+		"age": true, "cache-control": true, "content-encoding": true, "content-length": true, "content-type": true, "etag": true,
+		"grpc-message": true, "grpc-status": true, "location": true, "retry-after": true, "server": true, "vary": true, "x-request-id": true, "x-version": true,
+	}
+)
+
+// TapHeaders are the headers that are recorded of requests, sorted.
+func TapHeaders() []string { return slices.Sorted(maps.Keys(tapHeaders)) }
+
+// TapResponseHeaders are the headers that are recorded of answers, sorted.
+func TapResponseHeaders() []string { return slices.Sorted(maps.Keys(tapResponseHeaders)) }
+
+// TapHeader says whether a header is recorded, in lower case.
+func TapHeader(name string) bool { return tapHeaders[name] || tapResponseHeaders[name] }
+
