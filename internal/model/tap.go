@@ -71,4 +71,3 @@ func TapResponseHeaders() []string { return slices.Sorted(maps.Keys(tapResponseH
 
 // TapHeader says whether a header is recorded, in lower case.
 func TapHeader(name string) bool { return tapHeaders[name] || tapResponseHeaders[name] }
-

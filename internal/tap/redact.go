@@ -53,52 +53,41 @@ func redactHeader(name, value string) string {
 	return cut(value, maxText)
 }
 
-// redactPath takes credentials out of the query of a path or URL, out of its fragment, and out of the user of a URL.
+// redactPath takes the values of parameters that are credentials out of a path or URL, and the user of a URL. Parameters may
+// be anywhere, and servers differ in what they take for a separator: all are.
 func redactPath(path string) string {
-	path, fragment, hasFragment := strings.Cut(path, "#")
-	path, query, hasQuery := strings.Cut(path, "?")
 	if scheme, rest, is := strings.Cut(path, "://"); is {
-		authority, below, slash := strings.Cut(rest, "/")
-		if at := strings.LastIndexByte(authority, '@'); at >= 0 {
-			authority = Redacted + authority[at:]
+		end := len(rest)
+		if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+			end = i
 		}
-		path = scheme + "://" + authority
-		if slash {
-			path += "/" + below
-		}
-	}
-	// A parameter may be in the path, too: "/a;token=b".
-	parts := strings.Split(path, "/")
-	for i, part := range parts {
-		if strings.ContainsRune(part, ';') {
-			parts[i] = redactQuery(part)
+		if at := strings.LastIndexByte(rest[:end], '@'); at >= 0 {
+			path = scheme + "://" + Redacted + rest[at:]
 		}
 	}
-	path = strings.Join(parts, "/")
-	if hasQuery {
-		path += "?" + redactQuery(query)
-	}
-	if hasFragment {
-		path += "#" + redactQuery(fragment)
-	}
-	return path
-}
-
-// redactQuery takes out the values of parameters that are credentials. Servers differ in what they take for a separator: all are.
-func redactQuery(query string) string {
 	var out strings.Builder
-	for len(query) > 0 {
-		end := strings.IndexAny(query, "&;?")
-		pair, separator := query, ""
-		if end >= 0 {
-			pair, separator = query[:end], query[end:end+1]
+	ends := "/?&#" // of the value of a parameter
+	for len(path) > 0 {
+		pair, separator := path, ""
+		if end := strings.IndexAny(path, "/?&;#"); end >= 0 {
+			pair, separator = path[:end], path[end:end+1]
 		}
-		query = query[len(pair)+len(separator):]
+		path = path[len(pair)+len(separator):]
 		if name, _, is := strings.Cut(pair, "="); is && credential(name) {
 			pair = name + "=" + Redacted
+			if separator != "" && !strings.Contains(ends, separator) { // the value goes on
+				end := strings.IndexAny(path, ends)
+				if end < 0 {
+					end = len(path)
+				}
+				path, separator = path[end:], ""
+			}
 		}
 		out.WriteString(pair)
 		out.WriteString(separator)
+		if separator == "?" || separator == "#" {
+			ends = "&#" // values may have the others
+		}
 	}
 	return out.String()
 }

@@ -55,6 +55,8 @@ func TestRedact(t *testing.T) {
 		"/a?%74oken=x&%2574oken=y":        "/a?%74oken=[redacted]&%2574oken=[redacted]",
 		"/a?token[]=x&PASSWORD=y&apikey=": "/a?token[]=[redacted]&PASSWORD=[redacted]&apikey=[redacted]",
 		"/a;sessionid=x/b":                "/a;sessionid=[redacted]/b",
+		"/a?token=x/y;z?w=&b=c":           "/a?token=[redacted]&b=c",
+		"/a;token=x/b":                    "/a;token=[redacted]/b",
 		"/a?b?key=x":                      "/a?b?key=[redacted]",
 		"/" + strings.Repeat("a", 600):    "/" + strings.Repeat("a", 508) + "...",
 	} {
