@@ -47,6 +47,7 @@ type planeLink struct {
 	planes     []string
 	desired    *desired
 	report     *reporter
+	tapper     *tapper
 	membership *membership
 	joiner     joiner
 	// rejoin gets another identity with a token; nil and no error when it cannot. Used by follow
@@ -68,10 +69,10 @@ type planeLink struct {
 	blocked   error  // why there is no identity
 }
 
-func newPlaneLink(c Config, d *desired, r *reporter, membership *membership, presence func(bool), member chan struct{}, n *counters) *planeLink {
+func newPlaneLink(c Config, d *desired, r *reporter, t *tapper, membership *membership, presence func(bool), member chan struct{}, n *counters) *planeLink {
 	j := joiner{Now: c.Now, Timeout: joinTimeout, Account: c.Account, Token: c.Token, Role: c.Role, tries: newTries(c.Log)}
 	return &planeLink{
-		planes: c.Planes, desired: d, report: r, membership: membership, log: c.Log, now: c.Now, random: c.Rand, counters: n,
+		planes: c.Planes, desired: d, report: r, tapper: t, membership: membership, log: c.Log, now: c.Now, random: c.Rand, counters: n,
 		presence: presence, member: member,
 		machine: c.Name, joiner: j, rejoin: j.rejoin(membership.path, c.Planes, c.Name),
 	}
@@ -271,6 +272,7 @@ func (l *planeLink) serve(ctx context.Context, address string) (lived bool, err 
 			l.report.setProved(false) // not to this plane
 			side.Go(func() { l.report.run(ctx, conn) })
 			side.Go(func() { l.renewals(ctx, conn) })
+			side.Go(func() { l.tapper.run(ctx, conn) })
 			side.Go(func() { l.prover(conn, address).run(ctx) })
 		}
 		ack := &discoveryv3.DeltaDiscoveryRequest{TypeUrl: resp.GetTypeUrl(), ResponseNonce: resp.GetNonce()}

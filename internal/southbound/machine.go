@@ -78,12 +78,13 @@ func (p Problem) compare(o Problem) int {
 	return cmp.Or(cmp.Compare(p.Type, o.Type), cmp.Compare(p.Name, o.Name), cmp.Compare(p.Kind, o.Kind), cmp.Compare(p.Version, o.Version), cmp.Compare(p.Message, o.Message))
 }
 
-// streamKind tells the two streams of a machine apart.
+// streamKind tells the streams of a machine apart.
 type streamKind int
 
 const (
 	discovery streamKind = iota
 	observation
+	tapping
 	streamKinds
 )
 

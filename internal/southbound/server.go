@@ -114,7 +114,7 @@ const (
 	// A reconnecting agent names every resource that it holds in one message: this
 	// is enough for 80,000 of a type.
 	maxRequestBytes = 8 << 20
-	// An agent needs three: discovery, reports and a renewal.
+	// An agent needs five: discovery, reports, taps, a renewal and a proof.
 	maxStreams     = 6
 	maxHeaderBytes = 16 << 10
 	handshakeTime  = 10 * time.Second
@@ -144,6 +144,7 @@ type Server struct {
 	asked     uint64
 	questions map[*question]struct{}
 	sessions  map[*session]struct{}
+	taps      taps
 	led       time.Time // when this leadership was first seen; zero: it does not lead
 	raised    struct {  // the epoch, for the last time
 		above uint64
@@ -172,6 +173,7 @@ func New(c Config) (*Server, error) {
 		c.StrangerTime = DefaultStrangerTime
 	}
 	s := &Server{
+		taps:   taps{open: map[uint64]*Tap{}},
 		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now}, joins: newJoins(c.Now),
 		machines: map[string]*machine{}, proofs: newProofs(), reporters: reporters{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}
@@ -205,10 +207,11 @@ func (s *Server) Options() []grpc.ServerOption {
 	}
 }
 
-// Register adds the four services to a gRPC server.
+// Register adds the five services to a gRPC server.
 func (s *Server) Register(g grpc.ServiceRegistrar) {
 	agentv1.RegisterEnrollmentServer(g, s)
 	agentv1.RegisterObserverServer(g, s)
+	agentv1.RegisterTapperServer(g, tapServer{Server: s})
 	agentv1.RegisterSuccessionServer(g, s)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(g, s)
 }
@@ -278,7 +281,7 @@ type session struct {
 	query   atomic.Pointer[agentv1.FlowQuery]
 }
 
-// begin is the common start of both kinds of streams: it checks who calls and
+// begin is the common start of all kinds of streams: it checks who calls and
 // whether this plane leads, and claims the machine's name for the caller. The
 // context ends with the stream or when the server ends it; done must be called.
 func (s *Server) begin(ctx context.Context, kind streamKind) (_ context.Context, who *session, done func(), _ error) {

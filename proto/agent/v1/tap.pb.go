@@ -256,7 +256,9 @@ type TapReport struct {
 	// Why the proxy records nothing though somebody looks; empty: it does.
 	Unable string `protobuf:"bytes,3,opt,name=unable,proto3" json:"unable,omitempty"`
 	// Taps that the machine serves.
-	Taps          []uint64 `protobuf:"varint,4,rep,packed,name=taps,proto3" json:"taps,omitempty"`
+	Taps []uint64 `protobuf:"varint,4,rep,packed,name=taps,proto3" json:"taps,omitempty"`
+	// How many percent of the requests the proxy records.
+	Percent       uint32 `protobuf:"varint,5,opt,name=percent,proto3" json:"percent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,6 +319,13 @@ func (x *TapReport) GetTaps() []uint64 {
 		return x.Taps
 	}
 	return nil
+}
+
+func (x *TapReport) GetPercent() uint32 {
+	if x != nil {
+		return x.Percent
+	}
+	return 0
 }
 
 // TapRecord is one request, without credentials and bodies.
@@ -589,12 +598,13 @@ const file_proto_agent_v1_tap_proto_rawDesc = "" +
 	"\x06header\x18\a \x01(\tR\x06header\x12\x14\n" +
 	"\x05value\x18\b \x01(\tR\x05value\x12:\n" +
 	"\vslower_than\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"slowerThan\"\xf0\x01\n" +
+	"slowerThan\"\x8a\x02\n" +
 	"\tTapReport\x126\n" +
 	"\arecords\x18\x01 \x03(\v2\x1c.fairlead.agent.v1.TapRecordR\arecords\x12C\n" +
 	"\adropped\x18\x02 \x03(\v2).fairlead.agent.v1.TapReport.DroppedEntryR\adropped\x12\x16\n" +
 	"\x06unable\x18\x03 \x01(\tR\x06unable\x12\x12\n" +
-	"\x04taps\x18\x04 \x03(\x04R\x04taps\x1a:\n" +
+	"\x04taps\x18\x04 \x03(\x04R\x04taps\x12\x18\n" +
+	"\apercent\x18\x05 \x01(\rR\apercent\x1a:\n" +
 	"\fDroppedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xf8\x04\n" +
