@@ -184,3 +184,13 @@ func (s *served) explainFlow(ctx context.Context, q explain.FlowRequest) (explai
 	}
 	return explain.FlowExplanation{}, errStarting
 }
+
+// tap shows requests, and has it logged who looks.
+func (s *served) tap(ctx context.Context, f model.TapFilter, show func(model.TapEvent) error) error {
+	r := s.running.Load()
+	if r == nil {
+		return errStarting
+	}
+	// Whoever asks without a user is on the machine of a plane.
+	return r.Tap(ctx, cmp.Or(access.UserOf(ctx).Name, "a user of a plane's machine"), f, show)
+}

@@ -18,6 +18,9 @@ const Group = "read.fairlead.dev"
 // WatchVerb is that of a question whose answer goes on.
 const WatchVerb = "watch"
 
+// TapVerb is that of a question whose answer goes on and shows single requests of clients.
+const TapVerb = "tap"
+
 const (
 	// MaxAge is how long an answer of the API is used.
 	MaxAge = 10 * time.Second

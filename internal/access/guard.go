@@ -49,7 +49,7 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 		}
 		ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), callerKey{}, caller{u, c}))
 		defer cancel(nil)
-		if q.Verb == WatchVerb {
+		if q.Verb == WatchVerb || q.Verb == TapVerb {
 			go func() { cancel(g.Judge.hold(ctx, c, q)) }()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))

@@ -80,13 +80,18 @@ func (c Client) read200(response *http.Response, path string) ([]byte, error) {
 		return nil, fmt.Errorf("read %s%s: %w", c.URL, path, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
-		if response.StatusCode == http.StatusMisdirectedRequest {
-			return body, standbyAnswer{line}
-		}
-		return body, AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound, refused: response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden}
+		return body, c.refusal(path, response, body)
 	}
 	return body, nil
+}
+
+// refusal is the error of an answer that is not 200.
+func (c Client) refusal(path string, response *http.Response, body []byte) error {
+	line, _, _ := strings.Cut(strings.TrimSpace(string(body)), "\n")
+	if response.StatusCode == http.StatusMisdirectedRequest {
+		return standbyAnswer{line}
+	}
+	return AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound, refused: response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden}
 }
 
 // NoAnswerError says that a question got no answer, or was broken off before.

@@ -53,6 +53,8 @@ type Config struct {
 	Top func(ctx context.Context, q TopQuestion) (model.Top, error)
 	// RequestMetrics are the metrics of requests of all machines, or of one namespace; nil where there are none.
 	RequestMetrics func(ctx context.Context, namespace string) (prometheus.Gatherer, error)
+	// Tap shows requests of clients until ctx is done or show fails; nil where there are none.
+	Tap func(ctx context.Context, f model.TapFilter, show func(model.TapEvent) error) error
 	// Upstreams are all upstreams, or one with its last changes; nil where there are none.
 	Upstreams func(ctx context.Context, name string) ([]model.UpstreamStatus, error)
 	// Backends are those of frontends, and Flows what flow tables have; nil where there are
@@ -95,6 +97,7 @@ func Reads(c Config) http.Handler {
 	asks := bounded(mux, maxFlowAnswers)
 	all.Handle(v1.FlowsPath, asks)
 	all.Handle(v1.ExplainFlowPath, asks)
+	all.Handle(v1.TapPath, bounded(mux, maxTaps))
 	if c.Status != nil {
 		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
@@ -118,6 +121,7 @@ func Reads(c Config) http.Handler {
 		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
 		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil,
 		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.MetricsPath: c.RequestMetrics != nil,
+		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.TapPath: c.Tap != nil,
 	} {
 		if !there {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -142,6 +146,8 @@ func Reads(c Config) http.Handler {
 	}
 	if c.RequestMetrics != nil {
 		mux.HandleFunc("GET "+v1.MetricsPath, led(c, requestMetricsHandler(c.RequestMetrics)))
+	if c.Tap != nil {
+		mux.HandleFunc("GET "+v1.TapPath, led(c, tapHandler(c.Tap)))
 	}
 	if c.Backends != nil {
 		mux.HandleFunc("GET "+v1.BackendsPath, led(c, backendsHandler(c.Backends)))

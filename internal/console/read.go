@@ -34,6 +34,7 @@ var resources = map[string]struct {
 	v1.UpstreamsPath:   {"upstreams", "list", false},
 	v1.TopPath:         {"top", "get", true},
 	v1.MetricsPath:     {"metrics", "get", true},
+	v1.TapPath:         {"requests", TapVerb, true},
 	v1.ExplainPath:     {"explanations", "get", false},
 	v1.ExplainFlowPath: {"explanations", "get", false},
 }
@@ -55,7 +56,7 @@ func About(r *http.Request) (Question, error) {
 	if r.URL.Path == v1.UpstreamsPath && q.Get("name") != "" {
 		about.Verb, about.Name = "get", q.Get("name")
 	}
-	if isWatched(q) {
+	if isWatched(q) && about.Verb != TapVerb { // no other right is enough for that
 		about.Verb = "watch"
 	}
 	return about, nil

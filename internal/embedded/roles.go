@@ -19,7 +19,8 @@ const readGroup = "read.fairlead.dev"
 const (
 	ReaderRole          = "fairlead-reader"
 	NamespaceReaderRole = "fairlead-namespace-reader"
-	findRole            = "fairlead-read" // who finds the read API
+	TapperRole          = "fairlead-tapper" // who sees single requests of clients; part of no other role
+	findRole            = "fairlead-read"   // who finds the read API
 	findNamespace       = "fairlead-system"
 )
 
@@ -43,6 +44,7 @@ func InstallRoles(ctx context.Context, cfg *rest.Config) error {
 		rbac.ClusterRole(NamespaceReaderRole).WithRules(rule.WithResources(namespaceReadResources...)).WithLabels(map[string]string{
 			"rbac.authorization.k8s.io/aggregate-to-view": "true",
 		}),
+		rbac.ClusterRole(TapperRole).WithRules(rbac.PolicyRule().WithAPIGroups(readGroup).WithResources("requests").WithVerbs("tap")),
 	} {
 		if _, err := client.RbacV1().ClusterRoles().Apply(ctx, role, options); err != nil {
 			return fmt.Errorf("write cluster role %s: %w", *role.Name, err)

@@ -1,8 +1,11 @@
 package model
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -28,7 +31,8 @@ type TapRecord struct {
 	At              time.Time         `json:"at"`
 	Machine         string            `json:"machine"`
 	Route           string            `json:"route"` // model.Route's Name; empty: no route matched
-	Owner           string            `json:"owner"` // the resource that owns the route, and the rule in it
+	Owner           string            `json:"owner"` // the resource that owns the route
+	Rule            string            `json:"rule"`  // the field of the owner that the request follows
 	Group           GroupID           `json:"group"`
 	Service         string            `json:"service"` // of the group
 	Backend         string            `json:"backend"` // host:port
@@ -46,6 +50,49 @@ type TapRecord struct {
 	RequestID       string            `json:"requestID"`
 	Headers         map[string]string `json:"headers"`
 	ResponseHeaders map[string]string `json:"responseHeaders"`
+}
+
+// TapEvent is a record, or how the machines are with a tap.
+type TapEvent struct {
+	Record *TapRecord `json:"record,omitempty"`
+	// Dropped is how many records that match were beyond a bound since the last event.
+	Dropped uint64 `json:"dropped,omitempty"`
+	// Machines that run a proxy, sorted, where something of them is new.
+	Machines []TapMachine `json:"machines,omitempty"`
+}
+
+// TapMachine is how a machine is with a tap.
+type TapMachine struct {
+	Machine string `json:"machine"`
+	Percent uint32 `json:"percent"`          // of the requests are recorded
+	Unable  string `json:"unable,omitempty"` // why none is
+}
+
+// String is the filter as text, for logs.
+func (f TapFilter) String() string {
+	var parts []string
+	say := func(name, value string) {
+		if value != "" {
+			parts = append(parts, name+"="+strconv.Quote(value))
+		}
+	}
+	say("kind", f.Kind)
+	say("namespace", f.Namespace)
+	say("name", f.Name)
+	say("host", f.Host)
+	say("path", f.Path)
+	if f.StatusTo > 0 {
+		parts = append(parts, fmt.Sprintf("status=%d-%d", f.StatusFrom, f.StatusTo))
+	}
+	say("header", f.Header)
+	say("value", f.Value)
+	if f.SlowerThan > 0 {
+		parts = append(parts, "slower_than="+f.SlowerThan.String())
+	}
+	if len(parts) == 0 {
+		return "all"
+	}
+	return strings.Join(parts, " ")
 }
 
 // tapHeaders and tapResponseHeaders are recorded of a request and of an answer. No header is among them that is a

@@ -194,6 +194,7 @@ type Plane struct {
 	// before anything that uses them begins.
 	machines *registry
 	server   *southbound.Server
+	tapped   atomic.Int32 // taps that are open
 	trust    *trust
 	// authority is nil until then. Others ask for it meanwhile.
 	authority atomic.Pointer[southbound.Authorities]
