@@ -1,7 +1,6 @@
 package tap
 
 import (
-	"net"
 	"strings"
 	"time"
 
@@ -37,8 +36,8 @@ func has(f model.TapFilter, headers map[string]string) bool {
 
 // isHost says whether a client asked for a host. What it asked for may have a port.
 func isHost(pattern, asked string) bool {
-	if host, _, err := net.SplitHostPort(asked); err == nil {
-		asked = host
+	if i := strings.LastIndexByte(asked, ':'); i >= 0 && !strings.Contains(asked[i:], "]") {
+		asked = asked[:i]
 	}
 	asked, pattern = strings.ToLower(strings.TrimSuffix(asked, ".")), strings.ToLower(pattern)
 	if below, is := strings.CutPrefix(pattern, "*."); is {

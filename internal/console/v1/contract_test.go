@@ -18,6 +18,7 @@ func TestAnswersAreDeclared(t *testing.T) {
 	t.Run("revisions", v1test.Same[[]model.Revision, []v1.Revision])
 	t.Run("upstreams", v1test.Same[[]model.UpstreamStatus, []v1.Upstream])
 	t.Run("top", v1test.Same[model.Top, v1.Top])
+	t.Run("tap", v1test.Same[model.TapEvent, v1.TapEvent])
 	t.Run("explain", v1test.Same[explain.Explanation, v1.Explanation])
 	t.Run("explain flow", v1test.Same[explain.FlowExplanation, v1.FlowExplanation])
 }

@@ -1289,6 +1289,58 @@ export interface Current {
   revision: number;
 }
 
+// TapEvent is a record, or how the machines are with a tap.
+export interface TapEvent {
+  record?: TapRecord;
+  // Dropped is how many records that match were beyond a bound since the last event.
+  dropped?: number;
+  // Machines that run a proxy, sorted, where something of them is new.
+  machines?: TapMachine[];
+}
+
+// TapMachine is how a machine is with a tap.
+export interface TapMachine {
+  machine: string;
+  // Percent of the requests are recorded.
+  percent: number;
+  // Unable is why none is recorded; empty: they are.
+  unable?: string;
+}
+
+// TapRecord is one request that a proxy has answered. It has no body, and no credential.
+export interface TapRecord {
+  at: string;
+  machine: string;
+  // Route is its name; empty: no route matched. Owner is the resource that owns it, and Rule the field of the owner that
+  // the request follows, both as an Explanation has them.
+  route: string;
+  owner: string;
+  rule: string;
+  // Group of backends, and its Service, as namespace/name.
+  group: string;
+  service: string;
+  // Backend and Client are host:port.
+  backend: string;
+  client: string;
+  method: string;
+  host: string;
+  path: string;
+  // Status is 0 where there was no answer. Details are the proxy's reason for it.
+  status: number;
+  details: string;
+  // Seconds that the request took, and those until the first byte of the backend's answer; 0: there was none.
+  seconds: number;
+  firstByteSeconds: number;
+  // Attempts at backends.
+  attempts: number;
+  receivedBytes: number;
+  sentBytes: number;
+  requestID: string;
+  // Headers of the request, and of the answer, that are recorded.
+  headers: Record<string, string> | null;
+  responseHeaders: Record<string, string> | null;
+}
+
 // Top is what proxies have answered within some seconds.
 export interface Top {
   // Seconds between the two times at which proxies were asked.

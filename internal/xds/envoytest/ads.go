@@ -14,7 +14,9 @@ import (
 
 	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -53,6 +55,8 @@ type ADS struct {
 	asked    map[string]map[string]bool
 	nacks    []Nack
 	server   *grpc.Server
+
+	Samples *Samples
 }
 
 // clusterURL is the type of which each change makes the load assignments travel again.
@@ -67,6 +71,7 @@ func NewADS() *ADS {
 		withheld: map[string]bool{},
 		acked:    map[string]map[string]string{},
 		asked:    map[string]map[string]bool{},
+		Samples:  newSamples(),
 	}
 }
 
@@ -74,6 +79,8 @@ func NewADS() *ADS {
 func (a *ADS) Serve(l net.Listener) {
 	a.server = grpc.NewServer(grpc.MaxRecvMsgSize(64 << 20))
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(a.server, a)
+	runtimev3.RegisterRuntimeDiscoveryServiceServer(a.server, a.Samples)
+	accesslogv3.RegisterAccessLogServiceServer(a.server, a.Samples)
 	go func() { _ = a.server.Serve(l) }()
 }
 

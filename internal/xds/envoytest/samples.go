@@ -1,0 +1,84 @@
+package envoytest
+
+import (
+	"sync/atomic"
+
+	datav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
+	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
+	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/structpb"
+)
+
+// Samples says what Envoy's layer of the runtime for samples has, and takes the records that Envoy sends.
+type Samples struct {
+	runtimev3.UnimplementedRuntimeDiscoveryServiceServer
+	accesslogv3.UnimplementedAccessLogServiceServer
+
+	// Records that nobody reads are lost.
+	Records chan *datav3.HTTPAccessLogEntry
+	asked   atomic.Int32
+	layers  chan map[string]any
+}
+
+func newSamples() *Samples {
+	return &Samples{Records: make(chan *datav3.HTTPAccessLogEntry, 1024), layers: make(chan map[string]any)}
+}
+
+// Set replaces what the layer has. It waits for Envoy to ask.
+func (s *Samples) Set(layer map[string]any) { s.layers <- layer }
+
+// DeltaRuntime serves one stream of Envoy.
+func (s *Samples) DeltaRuntime(st runtimev3.RuntimeDiscoveryService_DeltaRuntimeServer) error {
+	first, err := st.Recv()
+	if err != nil {
+		return err
+	}
+	go func() {
+		for {
+			if _, err := st.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	for layer := map[string]any{}; ; {
+		fields, err := structpb.NewStruct(layer)
+		if err != nil {
+			return err
+		}
+		for _, name := range first.GetResourceNamesSubscribe() {
+			body, err := anypb.New(&runtimev3.Runtime{Name: name, Layer: fields})
+			if err != nil {
+				return err
+			}
+			version := string(rune('a' + s.asked.Add(1)%26))
+			if err := st.Send(&discoveryv3.DeltaDiscoveryResponse{
+				TypeUrl: body.GetTypeUrl(), Nonce: version, Resources: []*discoveryv3.Resource{{Name: name, Version: version, Resource: body}},
+			}); err != nil {
+				return err
+			}
+		}
+		select {
+		case layer = <-s.layers:
+		case <-st.Context().Done():
+			return nil
+		}
+	}
+}
+
+// StreamAccessLogs takes the records of one thread of Envoy.
+func (s *Samples) StreamAccessLogs(st accesslogv3.AccessLogService_StreamAccessLogsServer) error {
+	for {
+		m, err := st.Recv()
+		if err != nil {
+			return err
+		}
+		for _, entry := range m.GetHttpLogs().GetLogEntry() {
+			select {
+			case s.Records <- entry:
+			default:
+			}
+		}
+	}
+}
