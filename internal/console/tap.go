@@ -126,7 +126,7 @@ func tapQuestion(q url.Values) (t TapQuestion, err error) {
 	return t, nil
 }
 
-var errEnough = errors.New("as many as were asked for")
+var errShown = errors.New("as many as were asked for")
 
 // tapHandler shows requests until the reader leaves, or has as many as it asked for.
 func tapHandler(tap func(context.Context, model.TapFilter, func(model.TapEvent) error) error) http.HandlerFunc {
@@ -169,7 +169,7 @@ func tapHandler(tap func(context.Context, model.TapFilter, func(model.TapEvent) 
 				shown++
 			}
 			if q.Limit > 0 && shown >= q.Limit {
-				return errEnough
+				return errShown
 			}
 			return nil
 		})
