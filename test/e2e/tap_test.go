@@ -52,8 +52,11 @@ func TestTapShowsWhatIsExplained(t *testing.T) {
 	s.awaitAnswer(t, request{host: "app.tap.example.com", path: "/post", method: http.MethodPost}, 200, "os1-a")
 
 	templates := []request{
-		{host: "app.tap.example.com", path: "/"}, {host: "app.tap.example.com", path: "/weights/x"}, {host: "app.tap.example.com", path: "/empty"},
-		{host: "app.tap.example.com", path: "/post", method: http.MethodPost}, {host: "app.tap.example.com", path: "/post"},
+		{host: "app.tap.example.com", path: "/"},
+		{host: "app.tap.example.com", path: "/weights/x"},
+		{host: "app.tap.example.com", path: "/empty"},
+		{host: "app.tap.example.com", path: "/post", method: http.MethodPost},
+		{host: "app.tap.example.com", path: "/post"},
 		{host: "app.tap.example.com", path: "/v", header: http.Header{"X-Version": {"two"}}},
 		{host: "x.tap.example.com", path: "/only"},
 	}
