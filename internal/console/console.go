@@ -121,7 +121,7 @@ func Reads(c Config) http.Handler {
 		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
 		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil,
 		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.MetricsPath: c.RequestMetrics != nil,
-		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.TapPath: c.Tap != nil,
+		v1.TapPath: c.Tap != nil,
 	} {
 		if !there {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -146,6 +146,7 @@ func Reads(c Config) http.Handler {
 	}
 	if c.RequestMetrics != nil {
 		mux.HandleFunc("GET "+v1.MetricsPath, led(c, requestMetricsHandler(c.RequestMetrics)))
+	}
 	if c.Tap != nil {
 		mux.HandleFunc("GET "+v1.TapPath, led(c, tapHandler(c.Tap)))
 	}

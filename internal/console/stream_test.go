@@ -13,7 +13,7 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-var errEnough = errors.New("enough is read")
+var errRead = errors.New("enough is read")
 
 // read returns the next events of a stream, up to the next position.
 func read(t *testing.T, c Client, path, after string, updates int) (events []Event) {
@@ -22,12 +22,12 @@ func read(t *testing.T, c Client, path, after string, updates int) (events []Eve
 		events = append(events, e)
 		if e.Name == v1.EventCurrent {
 			if updates--; updates == 0 {
-				return errEnough
+				return errRead
 			}
 		}
 		return nil
 	})
-	if !errors.Is(err, errEnough) {
+	if !errors.Is(err, errRead) {
 		t.Fatalf("after %v: %v", events, err)
 	}
 	return events

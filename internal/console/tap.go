@@ -1,7 +1,6 @@
 package console
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -25,8 +24,6 @@ const TapVerb = "tap"
 const (
 	// maxTaps is how many streams of taps there are at once.
 	maxTaps = 32
-	// maxTapEvent bounds one event, bytes.
-	maxTapEvent = 256 << 10
 	// maxTapText bounds what is asked for.
 	maxTapText = 512
 )
@@ -182,43 +179,20 @@ func tapHandler(tap func(context.Context, model.TapFilter, func(model.TapEvent) 
 
 // Tap shows requests as they are answered, until ctx is done, show fails, or there were as many as asked for.
 func (c Client) Tap(ctx context.Context, q TapQuestion, show func(v1.TapEvent) error) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL, "/")+v1.TapPath+"?"+q.values().Encode(), nil)
-	if err != nil {
-		return fmt.Errorf("ask the console at %s: %w", c.URL, err)
-	}
-	endless := *c.HTTP
-	endless.Timeout = 0
-	response, err := endless.Do(request)
-	if err != nil {
-		if failed, is := errors.AsType[*url.Error](err); is {
-			err = failed.Err
-		}
-		return NoAnswerError{URL: c.URL, Err: err}
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		body, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
-		return c.refusal(v1.TapPath, response, body)
-	}
-	lines := bufio.NewScanner(response.Body)
-	lines.Buffer(nil, maxTapEvent)
-	for lines.Scan() {
-		data, is := bytes.CutPrefix(lines.Bytes(), []byte("data: "))
-		if !is {
-			continue
+	err := c.Stream(ctx, v1.TapPath+"?"+q.values().Encode(), "", func(event Event) error {
+		if event.Data == nil {
+			return nil
 		}
 		var e v1.TapEvent
-		if err := json.Unmarshal(data, &e); err != nil {
+		if err := json.Unmarshal(event.Data, &e); err != nil {
 			return fmt.Errorf("read a request from %s: %w", c.URL, err)
 		}
-		if err := show(e); err != nil {
-			return err
-		}
+		return show(e)
+	})
+	if ctx.Err() != nil || errors.Is(err, io.ErrUnexpectedEOF) {
+		return nil
 	}
-	if err := lines.Err(); err != nil && ctx.Err() == nil {
-		return NoAnswerError{URL: c.URL, Err: err}
-	}
-	return nil
+	return err
 }
 
 // TapText is a line about a request, for a terminal.

@@ -30,9 +30,9 @@ import (
 
 const (
 	// idleTime is for how long a plane at rest is watched, and calmTime how long it has to come to rest.
-	idleTime   = 20 * time.Second
+	idleTime = 20 * time.Second
 	calmTime = 10 * time.Second
-	pageRows   = 100
+	pageRows = 100
 	// askedRoutes are those whose requests are counted by clients.
 	askedRoutes = 30
 	// revokeLimit is when a stream whose right is gone has to have ended.
@@ -78,7 +78,9 @@ func (b *seeingBench) newReader(ctx context.Context, name string) (*reader, erro
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(at.Data[v1.ReadAuthority]))
 	transport := &http.Transport{
-		DialContext:     func(ctx context.Context, network, address string) (net.Conn, error) { return b.machine.Dial(ctx, network, address) },
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return b.machine.Dial(ctx, network, address)
+		},
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: at.Data[v1.ReadServerName]},
 	}
 	return &reader{

@@ -39,14 +39,14 @@ const (
 type seeingBench struct {
 	SeeingOptions
 	*rig.Rig
-	plane           *rig.Plane
-	agents          []*rig.Agent
-	machine         *lab.Machine // of the plane
-	edges           []*lab.Machine
-	backends        *lab.Machine
-	api             dynamic.Interface
-	marks           int // changes of the route that is changed
-	row             SeeingRow
+	plane    *rig.Plane
+	agents   []*rig.Agent
+	machine  *lab.Machine // of the plane
+	edges    []*lab.Machine
+	backends *lab.Machine
+	api      dynamic.Interface
+	marks    int // changes of the route that is changed
+	row      SeeingRow
 }
 
 func edgeName(i int) string { return "edge-" + strconv.Itoa(i+1) }
