@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +20,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"fairlead.dev/internal/console"
+	v1 "fairlead.dev/internal/console/v1"
 )
 
 // TestReadByKubeconfig runs a whole plane, and asks it by kubeconfigs: as an administrator with a client certificate,
@@ -27,11 +32,12 @@ func TestReadByKubeconfig(t *testing.T) {
 	admin := filepath.Join(dir, "plane", defaultKubeconfigName)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
+	var logs locked
 	go func() {
 		ended <- runPlane(ctx, &planeFlags{
 			dataDir: filepath.Join(dir, "plane"), bindAddress: "127.0.0.1", advertiseAddress: "127.0.0.1", consoleAddress: "127.0.0.1:0",
 			readAddress: "127.0.0.1:0", installCRDs: true, machineTTL: 10 * time.Second, ingressRoutePort: 80, ingressRouteTLSPort: 443,
-		}, slog.New(slog.DiscardHandler), nil)
+		}, slog.New(slog.NewTextHandler(&logs, nil)), nil)
 	}()
 	defer func() {
 		stop()
@@ -91,6 +97,50 @@ func TestReadByKubeconfig(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 		}
 	}
+	// To see single requests takes a right of its own, and ends with it.
+	_, err = execute("tap", "-n", "shop", "--kubeconfig", user)
+	for _, want := range []string{`may not tap requests.read.fairlead.dev in namespace "shop"`, "fairlead-tapper"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("who may view a namespace taps it: %v, want %q", err, want)
+		}
+	}
+	tappers, err := api.RbacV1().RoleBindings("shop").Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "tappers"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "fairlead-tapper"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "shop", Name: "default"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	usersConfig, err := clientcmd.BuildConfigFromFlags("", user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader, _, err := findRead(ctx, usersConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, ended, func() error {
+		taps := 0
+		err := reader.Tap(ctx, console.TapQuestion{Namespace: "shop"}, func(v1.TapEvent) error {
+			if taps++; taps > 1 {
+				return nil
+			}
+			return api.RbacV1().RoleBindings("shop").Delete(ctx, tappers.Name, metav1.DeleteOptions{})
+		})
+		if taps == 0 {
+			return fmt.Errorf("nothing came: %w", err)
+		}
+		return nil
+	})
+	eventually(t, ended, func() error {
+		for _, want := range []string{`msg="requests are tapped" by=system:serviceaccount:shop:default filter="namespace=\"shop\""`, `msg="requests are tapped no more" by=system:serviceaccount:shop:default`} {
+			if !strings.Contains(logs.String(), want) {
+				return fmt.Errorf("not logged: %s", want)
+			}
+		}
+		return nil
+	})
 	// An exec plugin has the token.
 	if cat, err := exec.LookPath("cat"); err == nil {
 		said := filepath.Join(dir, "said")
@@ -113,6 +163,25 @@ func TestReadByKubeconfig(t *testing.T) {
 	if _, err := execute("routes", "--kubeconfig", nobody); err == nil || !strings.Contains(err.Error(), "nauthorized") {
 		t.Errorf("as nobody: %v", err)
 	}
+}
+
+// locked is text that several goroutines write.
+type locked struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+// Write implements io.Writer.
+func (l *locked) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *locked) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // writeAs writes a kubeconfig with another user.

@@ -92,6 +92,12 @@ func (e DeniedError) Error() string {
 	} else if slices.Contains([]string{"routes", "backends"}, q.Resource) {
 		role += ", or ask for one namespace (-n)"
 	}
+	if q.Verb == TapVerb { // nobody else's role has it
+		role = "have a ClusterRoleBinding to the ClusterRole fairlead-tapper made, or ask for one namespace (-n)"
+		if q.Namespace != "" {
+			role = fmt.Sprintf("have a RoleBinding in namespace %q to the ClusterRole fairlead-tapper made", q.Namespace)
+		}
+	}
 	text := fmt.Sprintf("user %q may not %s %s.%s %s: %s", e.User, q.Verb, q.Resource, Group, where, role)
 	if e.Reason != "" {
 		text += " (" + e.Reason + ")"
