@@ -3,7 +3,7 @@
 //
 // Views owns the sets of resources, one for each group of machines that are served
 // alike and one for each machine; the plane publishes changes into it. Server
-// speaks gRPC on top: Enrollment, the aggregated discovery service and Observer, and Succession
+// speaks gRPC on top: Enrollment, the aggregated discovery service, Observer and Tapper, and Succession
 // for other planes.
 // The package stores nothing: what it knows of a machine is what that has said and shown, in
 // memory, until it is forgotten (Server.Sweep) or the plane steps down, and CA and Token are values that their owner keeps. Authorities are
