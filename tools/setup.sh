@@ -4,7 +4,7 @@
 #   tools/setup.sh            everything but bench
 #   tools/setup.sh demo       what the demo and most benchmarks run: Envoy, kubectl and the router BIRD
 #   tools/setup.sh test       what the tests run besides: the routers FRR, OpenBGPD, ExaBGP and GoBGP, Helm, h2spec, Pebble,
-#                             lego, testssl, the browser Chromium
+#                             lego, testssl, the browser Chromium, Prometheus
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
 #   tools/setup.sh bench      what `make bench-e2e` compares and measures with: wrk, HAProxy, nginx
@@ -13,7 +13,7 @@
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #   tools/setup.sh openstack  a real OpenStack cloud for tests: keystone and octavia, and RabbitMQ
 #
-# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser.
+# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser, prometheus.
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -186,6 +186,11 @@ setup_acme() {
 
 setup_testssl() { debian testssl testssl.sh "judges our TLS in tests"; }
 
+setup_prometheus() {
+	service prometheus prometheus prometheus "reads metrics, and asks dashboards and alerts, in tests"
+	service prometheus promtool prometheus "judges our alert rules in tests"
+}
+
 # Some distributions have none as a package: the test that needs it skips then.
 setup_browser() {
 	have chromium && return
@@ -208,6 +213,7 @@ setup_test() {
 	setup_acme
 	setup_testssl
 	setup_browser
+	setup_prometheus
 }
 
 setup_generate() {
@@ -331,7 +337,7 @@ flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	demo | test | generate | lint | cluster | debian | uml | openstack | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser) "setup_$part" ;;
-	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, openstack, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser)" ;;
+	demo | test | generate | lint | cluster | debian | uml | openstack | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser | prometheus) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, openstack, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser, prometheus)" ;;
 	esac
 done

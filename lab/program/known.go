@@ -40,6 +40,12 @@ var (
 	GoBGP    = Program{Name: "gobgp", Of: "GoBGP 4", Ask: []string{"--version"}, Says: regexp.MustCompile(`^gobgp version 4\.`), Part: "bgp"}
 )
 
+// What reads our metrics in tests, and judges our rules. Debian's says the version on standard error.
+var (
+	Prometheus = Program{Name: "prometheus", Of: "Prometheus 2.40 or newer", Dirs: system, Ask: []string{"--version"}, Says: regexp.MustCompile(`^prometheus, version (2\.[4-9]\d|[3-9])`), Part: "prometheus", Packages: "prometheus"}
+	Promtool   = Program{Name: "promtool", Of: "Prometheus 2.40 or newer", Dirs: system, Ask: []string{"--version"}, Says: regexp.MustCompile(`^promtool, version (2\.[4-9]\d|[3-9])`), Part: "prometheus", Packages: "prometheus"}
+)
+
 // What `bench e2e` compares with, and what it measures with.
 var (
 	Wrk     = Program{Name: "wrk", Of: "wrk 4", Dirs: system, Ask: []string{"-v"}, Says: regexp.MustCompile(`^wrk \S*4.*\[`), Can: withoutRate, Part: "bench", Packages: "wrk"}
@@ -108,6 +114,6 @@ var (
 func Known() []Program {
 	return []Program{
 		BIRD, BIRDClient, Zebra, BFDd, BGPd, Vtysh, Wrk, HAProxy, Nginx, Taskset, Curl,
-		Containerd, Ctr, Runc, IPTables, Unshare, NSEnter, Envoy, Kubectl, BGPCtl, ExaBGP, GoBGPd, GoBGP,
+		Containerd, Ctr, Runc, IPTables, Unshare, NSEnter, Envoy, Kubectl, BGPCtl, ExaBGP, GoBGPd, GoBGP, Prometheus, Promtool,
 	}
 }

@@ -1,0 +1,88 @@
+package dashboard
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// RuleOptions are what people, and tests, choose for the rules.
+type RuleOptions struct {
+	// Runbooks is the address of docs/runbooks; default: that folder of the repository.
+	Runbooks string
+	// Hold, if positive, replaces every time that an alert must hold, and every window: tests do
+	// not wait for hours.
+	Hold time.Duration
+}
+
+// defaultRunbooks is the folder of the pages.
+const defaultRunbooks = "docs/runbooks"
+
+// Rules renders the alerts as a file of rules for Prometheus.
+func Rules(o RuleOptions) []byte {
+	var out strings.Builder
+	out.WriteString("groups:\n- name: fairlead\n  rules:\n")
+	for _, line := range ruleLines(o) {
+		out.WriteString("  " + line + "\n")
+	}
+	return []byte(out.String())
+}
+
+// ruleLines are the entries of the list of rules.
+func ruleLines(o RuleOptions) []string {
+	base := strings.TrimSuffix(o.Runbooks, "/")
+	if base == "" {
+		base = defaultRunbooks
+	}
+	var lines []string
+	for _, a := range Alerts() {
+		hold, window := a.For, a.Window
+		if o.Hold > 0 {
+			hold, window = min(hold, o.Hold), o.Hold
+		}
+		lines = append(lines, "- alert: "+a.Name, "  expr: "+strconv.Quote(strings.ReplaceAll(a.Expr, "{window}", seconds(window))))
+		if hold > 0 {
+			lines = append(lines, "  for: "+seconds(hold))
+		}
+		lines = append(
+			lines,
+			"  labels: {severity: "+string(a.Severity)+"}",
+			"  annotations:",
+			"    summary: "+strconv.Quote(a.Summary),
+			"    description: "+strconv.Quote(a.Description),
+			"    runbook_url: "+strconv.Quote(base+"/"+a.Name+".md"),
+		)
+	}
+	return lines
+}
+
+// seconds is a time as Prometheus reads it.
+func seconds(d time.Duration) string {
+	if d%time.Minute == 0 {
+		return fmt.Sprintf("%dm", d/time.Minute)
+	}
+	return fmt.Sprintf("%ds", d/time.Second)
+}
+
+// File is one that is written for Grafana or Prometheus.
+type File struct {
+	Name    string
+	Content []byte
+}
+
+// RulesFile is the name of the file with the rules.
+const RulesFile = "fairlead.rules.yml"
+
+// Files renders everything.
+func Files(o Options, r RuleOptions) ([]File, error) {
+	var files []File
+	for _, d := range All() {
+		text, err := d.Grafana(o)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{"dashboards/" + d.Name + ".json", text})
+	}
+	return append(files, File{"alerts/" + RulesFile, Rules(r)}), nil
+}

@@ -1,0 +1,107 @@
+package seeing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.dev/internal/dashboard"
+)
+
+// patience is how long all panels may take.
+const patience = 40 * time.Second
+
+// faulty are panels that have data only while something is wrong, and the alert whose cause gives them data.
+var faulty = map[string]string{}
+
+// TestSeeing has a real Prometheus read a lab with traffic. Every variable and every panel has data, every alert
+// fires when its cause is there, and ends with it.
+func TestSeeing(t *testing.T) {
+	s := newSite(t)
+	s.traffic(t, "/", "/", "/", "/bad")
+	s.await(t, "all targets to be read, and traffic to pass", func(ctx context.Context) error {
+		up, err := s.prometheus.query(ctx, `up == 1`)
+		if err != nil || len(up) != 3 {
+			return fmt.Errorf("%d targets are up: %w", len(up), err)
+		}
+		ok, err := s.prometheus.query(ctx, `sum(rate(fairlead_requests_by_namespace_total{namespace="shop",class="2xx"}[20s])) > 0`)
+		if err == nil && len(ok) == 0 {
+			err = errors.New("no request has passed")
+		}
+		return err
+	})
+	s.panels(t)
+}
+
+// question is something that a page asks.
+type question struct {
+	name string
+	ask  func(ctx context.Context) error
+}
+
+// panels asks every variable and every query of all dashboards, until all have data.
+func (s *site) panels(t *testing.T) {
+	t.Helper()
+	var questions []question
+	for _, d := range dashboard.All() {
+		for _, v := range d.Variables {
+			questions = append(questions, question{d.Name + ": values of " + v.Name, func(ctx context.Context) error {
+				var values []string
+				err := s.prometheus.ask(ctx, "label/"+v.Of+"/values", url.Values{"match[]": {v.Metric}}, &values)
+				if err == nil && len(values) == 0 {
+					err = errors.New("there is none")
+				}
+				return err
+			}})
+		}
+		for _, r := range d.Rows {
+			for _, p := range r.Panels {
+				for _, q := range p.Queries {
+					if faulty[d.Name+": "+p.Title] == "" {
+						questions = append(questions, question{d.Name + ": " + p.Title + ": " + q.Legend, func(ctx context.Context) error { return s.hasData(ctx, q.Expr) }})
+					}
+				}
+			}
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := s.Await(ctx, "panels to have data", func(ctx context.Context) error {
+		var faults error
+		var left []question
+		for _, q := range questions {
+			if err := q.ask(ctx); err != nil {
+				left, faults = append(left, q), errors.Join(faults, fmt.Errorf("%s: %w", q.name, err))
+			}
+		}
+		if len(left) > 0 && ctx.Err() == nil {
+			questions, missing = left, faults
+		}
+		return faults
+	})
+	if err != nil {
+		t.Fatal(err, missing)
+	}
+}
+
+var missing error
+
+// hasData is nil if an expression has a result that is a number.
+func (s *site) hasData(ctx context.Context, expr string) error {
+	found, err := s.prometheus.query(ctx, expr)
+	if err == nil && !slices.ContainsFunc(found, func(f sample) bool { return f.Value[1] != "NaN" }) {
+		err = fmt.Errorf("%s has %d results, none a number", expr, len(found))
+	}
+	return err
+}
+
+func (s *site) await(t *testing.T, what string, try func(context.Context) error) {
+	t.Helper()
+	if err := s.Await(t.Context(), what, try); err != nil {
+		t.Fatal(err)
+	}
+}
