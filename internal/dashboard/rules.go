@@ -11,9 +11,9 @@ import (
 type RuleOptions struct {
 	// Runbooks is the address of docs/runbooks; default: that folder of the repository.
 	Runbooks string
-	// Hold, if positive, replaces every time that an alert must hold, and every window: tests do
-	// not wait for hours.
-	Hold time.Duration
+	// Hold and Window, if positive, replace the times that alerts must hold, and over which they look
+	// back: tests do not wait for hours.
+	Hold, Window time.Duration
 }
 
 // defaultRunbooks is the folder of the pages.
@@ -39,7 +39,10 @@ func ruleLines(o RuleOptions) []string {
 	for _, a := range Alerts() {
 		hold, window := a.For, a.Window
 		if o.Hold > 0 {
-			hold, window = min(hold, o.Hold), o.Hold
+			hold = min(hold, o.Hold)
+		}
+		if o.Window > 0 {
+			window = o.Window
 		}
 		lines = append(lines, "- alert: "+a.Name, "  expr: "+strconv.Quote(strings.ReplaceAll(a.Expr, "{window}", seconds(window))))
 		if hold > 0 {

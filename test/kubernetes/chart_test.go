@@ -8,6 +8,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -27,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/deploy/crd"
+	"fairlead.dev/internal/dashboard"
 	"fairlead.dev/internal/snapshot"
 )
 
@@ -193,6 +195,8 @@ var variants = map[string][]string{
 	"few rights":   {"agent.capabilities={NET_BIND_SERVICE}"},
 	"everything": {
 		"createNamespace=true", "podMonitor.enabled=true", "podMonitor.labels.release=prometheus", "agent.exposeConsole=true",
+		"dashboards.enabled=true", "dashboards.annotations.grafana_folder=Fairlead", "prometheusRule.enabled=true", "prometheusRule.labels.release=prometheus",
+		"prometheusRule.runbooks=https://git.example.com/runbooks/",
 		"agent.planes={10.96.0.7:7443,192.0.2.1:7443}", "plane.service.clusterIP=10.96.0.7", "plane.rootNamespaces={default,ops}",
 		"plane.extraArgs={--machine-ttl=20s}", "agent.extraArgs={--log-level=debug}", "image.registry=registry.example.com/mirror",
 		"image.tag=v9", "image.pullSecrets[0].name=secret", "plane.podAnnotations.a=b", "agent.podAnnotations.a=b", "agent.preStopSeconds=0",
@@ -239,7 +243,7 @@ func TestTemplates(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if o.GetKind() == "PodMonitor" { // of the Prometheus operator
+				if o.GetKind() == "PodMonitor" || o.GetKind() == "PrometheusRule" { // of the Prometheus operator
 					continue
 				}
 				object, _, err := strict.Decode(data, nil, nil)
@@ -297,6 +301,47 @@ func checkValues(t *testing.T, pod corev1.PodSpec) {
 	at := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "run" })
 	if size := pod.Volumes[at].EmptyDir.SizeLimit; size == nil || size.String() != "128Mi" {
 		t.Errorf("the memory volume holds %v", size)
+	}
+}
+
+// TestMonitoring: the chart has every dashboard and every alert, as the files have them.
+func TestMonitoring(t *testing.T) {
+	text, err := render(t, setting(variants["everything"])...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := dashboard.Files(dashboard.Options{}, dashboard.RuleOptions{Runbooks: "https://git.example.com/runbooks"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{}
+	for _, f := range files {
+		want[filepath.Base(f.Name)] = strings.TrimSpace(string(f.Content))
+	}
+	for _, o := range parse(t, text) {
+		switch {
+		case o.GetKind() == "PrometheusRule":
+			var rules any
+			if err := yaml.Unmarshal([]byte(want[dashboard.RulesFile]), &rules); err != nil {
+				t.Fatal(err)
+			}
+			if !reflect.DeepEqual(o.Object["spec"], rules) || o.GetLabels()["release"] != "prometheus" {
+				t.Errorf("the PrometheusRule differs from the file: %v", o.Object)
+			}
+			delete(want, dashboard.RulesFile)
+		case strings.HasPrefix(o.GetName(), "fairlead-dashboard-"):
+			data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+			for name, content := range data {
+				name = strings.TrimPrefix(name, "fairlead-")
+				if strings.TrimSpace(content) != want[name] || o.GetLabels()["grafana_dashboard"] != "1" {
+					t.Errorf("ConfigMap %s differs from the file", o.GetName())
+				}
+				delete(want, name)
+			}
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("the chart lacks %v", slices.Sorted(maps.Keys(want)))
 	}
 }
 

@@ -25,8 +25,11 @@ type prometheus struct {
 	process *lab.Process
 }
 
-// hold is how long an alert holds before it fires, and the window of its rates.
-const hold = 8 * time.Second
+// hold is how long an alert holds before it fires, and window that of its rates.
+const (
+	hold   = 4 * time.Second
+	window = 15 * time.Second
+)
 
 // scrapeConfig is the one that docs/guides/monitoring.md has, with the lab's addresses.
 func (s *site) scrapeConfig(t *testing.T) string {
@@ -60,7 +63,7 @@ func (s *site) startPrometheus(t *testing.T) *prometheus {
 		t.Fatal(err)
 	}
 	for name, content := range map[string]string{
-		"prometheus.yml": s.scrapeConfig(t), dashboard.RulesFile: string(dashboard.Rules(dashboard.RuleOptions{Hold: hold})),
+		"prometheus.yml": s.scrapeConfig(t), dashboard.RulesFile: string(dashboard.Rules(dashboard.RuleOptions{Hold: hold, Window: window})),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)

@@ -5,11 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.dev/lab"
 	"fairlead.dev/lab/program"
@@ -26,6 +31,9 @@ type site struct {
 	backends   []rig.Backend
 	cloud      *lab.Process
 	prometheus *prometheus
+	router     *router.Router
+	mortal     *http.Server    // the backend that dies
+	pending    map[string]bool // alerts whose metrics are not there yet
 }
 
 const (
@@ -51,7 +59,7 @@ func newSite(t *testing.T) *site {
 		return lab.MachineSpec{Name: name, Role: role, Segments: segments}
 	}
 	os1 := machine("os1", lab.RoleBackends, lab.SegmentEdges)
-	os1.Addresses = 3
+	os1.Addresses = 4 // two of backends, one of a slow backend, one of a dead one
 	l, err := lab.Up(ctx, lab.Topology{
 		Name: fmt.Sprintf("seeing-%d", os.Getpid()), Segments: []lab.Segment{{Name: lab.SegmentEdges}, {Name: lab.SegmentClients}},
 		Machines: []lab.MachineSpec{
@@ -80,12 +88,17 @@ func newSite(t *testing.T) *site {
 			t.Fatal(err)
 		}
 	}
-	_, err = s.StartRouter(ctx, l.Machine("router"), rig.RouterOptions{Kind: router.BIRD, Hold: 30 * time.Second})
+	s.startRouter(t)
+	s.backends, err = s.StartBackends(ctx, l.Machine("os1"), l.Machine("os1").Addrs4()[:2], 80)
 	must(err)
-	s.backends, err = s.StartBackends(ctx, l.Machine("os1"), l.Machine("os1").Addrs4(), 80)
-	must(err)
+	s.startSlow(t)
+	s.startMortal(t)
 	s.plane, err = s.StartPlane(ctx, l.Machine("plane"), rig.PlaneOptions{Console: "0.0.0.0:7080", Args: []string{"--machine-ttl", "5s", "--upstream-allow", "loopback"}})
 	must(err)
+	small, err := l.Machine("edge-2").Dir("agent") // a disk that a test can fill
+	must(err)
+	must(l.RecordMount(small))
+	must(unix.Mount("tmpfs", small, "tmpfs", 0, "size=8m,mode=700"))
 	for _, m := range append(l.Machines(lab.RoleEdge), l.Machine("os1")) {
 		args := []string{"--console-address", "0.0.0.0:7081", "--drain-time", "1s"}
 		if m.Role() == lab.RoleBackends {
@@ -98,13 +111,15 @@ func newSite(t *testing.T) *site {
 		must(a.AwaitReady(ctx))
 	}
 	must(s.plane.AwaitConnected(ctx, l.Machine("edge-1"), l.Machine("edge-2"), l.Machine("os1")))
-	s.apply(t, rig.PoolManifest("public", []string{httpVIP, l4VIP}), rig.PeerManifest("upstream", l.Machine("router")), objects,
-		s.endpoints("shop", "app", s.backends...), s.endpoints("shop", "web", s.backends...), s.endpoints("shop", "empty"))
+	s.apply(t, rig.PoolManifest("public", []string{httpVIP, l4VIP}), rig.PeerManifest("upstream", l.Machine("router")), objects, gateway(8089),
+		s.endpoints("shop", "app", s.backends...), s.endpoints("shop", "web", append(slices.Clone(s.backends), s.dying())...), s.endpoints("shop", "empty"), s.endpoints("shop", "slow", s.slow()))
+	s.certificate(t, 60*24*time.Hour)
 	s.startCloud(t)
 	s.prometheus = s.startPrometheus(t)
 	return s
 }
 
+// objects of a team: a Gateway with its own address, an L4 frontend beside it, and routes that are good, bad and slow.
 const objects = `apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
@@ -114,14 +129,10 @@ kind: GatewayClass
 metadata: {name: fairlead}
 spec: {controllerName: fairlead.dev/gateway}
 ---
-apiVersion: gateway.networking.k8s.io/v1
-kind: Gateway
-metadata: {name: edge, namespace: shop}
-spec:
-  gatewayClassName: fairlead
-  addresses: [{type: IPAddress, value: ` + httpVIP + `}]
-  listeners:
-  - {name: http, port: 80, protocol: HTTP}
+apiVersion: v1
+kind: Service
+metadata: {name: slow, namespace: shop}
+spec: {clusterIP: None, ports: [{name: http, port: 80}]}
 ---
 apiVersion: v1
 kind: Service
@@ -141,7 +152,14 @@ spec:
   loadBalancerClass: fairlead.dev/l4
   loadBalancerIP: ` + l4VIP + `
   allocateLoadBalancerNodePorts: false
-  ports: [{name: http, port: 80}]
+  ports: [{name: http, port: 80}, {name: nothing, port: 81}]
+---
+apiVersion: fairlead.dev/v1alpha1
+kind: LoadBalancerPolicy
+metadata: {name: web, namespace: shop}
+spec:
+  targetRefs: [{group: "", kind: Service, name: web, sectionName: http}]
+  panicThreshold: 80
 ---
 apiVersion: gateway.networking.k8s.io/v1
 kind: HTTPRoute
@@ -151,8 +169,40 @@ spec:
   hostnames: [shop.example.com]
   rules:
   - {matches: [{path: {value: /bad}}], backendRefs: [{name: empty, port: 80}]}
+  - {matches: [{path: {value: /slow}}], backendRefs: [{name: slow, port: 80}]}
   - {matches: [{path: {value: /}}], backendRefs: [{name: app, port: 80}]}
 `
+
+func (s *site) startRouter(t *testing.T) {
+	t.Helper()
+	var err error
+	if s.router, err = s.StartRouter(t.Context(), s.Lab.Machine("router"), rig.RouterOptions{Kind: router.BIRD, Hold: 30 * time.Second}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slow and dying are backends of the test's own: one takes its time, the other dies when the test wants.
+func (s *site) slow() rig.Backend  { return s.backend(2) }
+func (s *site) dying() rig.Backend { return s.backend(3) }
+
+func (s *site) backend(n int) rig.Backend {
+	return rig.Backend{Cluster: "os1", Address: netip.AddrPortFrom(s.Lab.Machine("os1").Addrs4()[n], 80)}
+}
+
+// gateway is that of the team, with a port besides the usual ones.
+func gateway(port int) string {
+	return fmt.Sprintf(`apiVersion: gateway.networking.k8s.io/v1
+kind: Gateway
+metadata: {name: edge, namespace: shop}
+spec:
+  gatewayClassName: fairlead
+  addresses: [{type: IPAddress, value: %s}]
+  listeners:
+  - {name: http, port: 80, protocol: HTTP}
+  - {name: https, port: 443, protocol: HTTPS, tls: {certificateRefs: [{name: tls}]}}
+  - {name: more, port: %d, protocol: HTTP}
+`, httpVIP, port)
+}
 
 // apply applies manifests with kubectl.
 func (s *site) apply(t *testing.T, manifests ...string) {
@@ -251,11 +301,16 @@ func (s *site) traffic(t *testing.T, paths ...string) (stop func()) {
 	transport := &http.Transport{DialContext: s.Lab.Machine("client").Dial, DisableKeepAlives: true}
 	tick := time.NewTicker(20 * time.Millisecond)
 	go func() {
+		var running sync.WaitGroup
 		defer close(done)
+		defer running.Wait()
 		defer tick.Stop()
 		for i := 0; ; i++ {
+			if slices.Contains(paths, "/bad") {
+				running.Go(func() { s.knock(ctx) })
+			}
 			for _, vip := range []string{httpVIP, l4VIP} {
-				ask(ctx, transport, vip, paths[i%len(paths)])
+				running.Go(func() { ask(ctx, transport, vip, paths[i%len(paths)]) })
 			}
 			select {
 			case <-ctx.Done():
@@ -272,9 +327,18 @@ func (s *site) traffic(t *testing.T, paths ...string) (stop func()) {
 	return stop
 }
 
+// knock opens a connection to the frontend that has no backends.
+func (s *site) knock(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+	defer cancel()
+	if c, err := s.Lab.Machine("client").Dial(ctx, "tcp", l4VIP+":81"); err == nil {
+		_ = c.Close()
+	}
+}
+
 // ask sends one request; what comes of it is counted by the machines.
 func ask(ctx context.Context, transport http.RoundTripper, vip, path string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+vip+path, nil)
 	if err != nil {
