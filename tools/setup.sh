@@ -4,7 +4,7 @@
 #   tools/setup.sh            everything but bench
 #   tools/setup.sh demo       what the demo and most benchmarks run: Envoy, kubectl and the router BIRD
 #   tools/setup.sh test       what the tests run besides: the routers FRR, OpenBGPD, ExaBGP and GoBGP, Helm, h2spec, Pebble,
-#                             lego, testssl, the browser Chromium, Prometheus
+#                             lego, testssl, the browser Chromium, Prometheus, types of Grafana
 #   tools/setup.sh generate   what `make generate` runs: protoc and its plugins, controller-gen, clang for BPF
 #   tools/setup.sh lint       what `make lint` and `make fmt` run: golangci-lint, gofumpt, shellcheck, clang-format
 #   tools/setup.sh bench      what `make bench-e2e` compares and measures with: wrk, HAProxy, nginx
@@ -13,7 +13,7 @@
 #   tools/setup.sh uml        user-mode Linux, for tests of what this machine's kernel lacks
 #   tools/setup.sh openstack  a real OpenStack cloud for tests: keystone and octavia, and RabbitMQ
 #
-# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser, prometheus.
+# Single parts of demo and test: envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser, prometheus, grafana.
 #
 # Needed beforehand: Go, Python with pip, and root (or sudo) if a Debian package is missing. Everything else goes into
 # .tools/ and bin/ of this checkout; only Debian packages touch the system. Services that a package brings are neither
@@ -191,6 +191,23 @@ setup_prometheus() {
 	service prometheus promtool prometheus "judges our alert rules in tests"
 }
 
+# The types of Grafana's dashboards, in .tools/grafana. The test that needs them skips where there is no npm.
+setup_grafana() {
+	local dir=.tools/grafana key
+	if ! command -v npm >/dev/null || ! command -v node >/dev/null; then
+		say "going on without npm: the test that compares dashboards with Grafana's types skips"
+		return
+	fi
+	key="$(sha256sum <tools/grafana/package-lock.json)"
+	built "$dir.stamp" "$key" && return
+	say "installing the types of Grafana's dashboards (npm, 26 MB): they judge our dashboards in tests"
+	rm -rf "$dir"
+	mkdir -p "$dir"
+	cp tools/grafana/package.json tools/grafana/package-lock.json "$dir/"
+	(cd "$dir" && npm ci --ignore-scripts --no-audit --no-fund) >"$dir/npm.log" 2>&1 || die "npm ci: $(tail -n 3 "$dir/npm.log")"
+	printf '%s' "$key" >"$dir.stamp"
+}
+
 # Some distributions have none as a package: the test that needs it skips then.
 setup_browser() {
 	have chromium && return
@@ -214,6 +231,7 @@ setup_test() {
 	setup_testssl
 	setup_browser
 	setup_prometheus
+	setup_grafana
 }
 
 setup_generate() {
@@ -337,7 +355,7 @@ flock 9 # two makes at once install once
 setup_go
 for part; do
 	case $part in
-	demo | test | generate | lint | cluster | debian | uml | openstack | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser | prometheus) "setup_$part" ;;
-	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, openstack, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser, prometheus)" ;;
+	demo | test | generate | lint | cluster | debian | uml | openstack | bench | envoy | kubectl | bird | frr | bgp | helm | h2spec | acme | testssl | browser | prometheus | grafana) "setup_$part" ;;
+	*) die "unknown part $part (demo, test, generate, lint, cluster, debian, uml, openstack, bench; or envoy, kubectl, bird, frr, bgp, helm, h2spec, acme, testssl, browser, prometheus, grafana)" ;;
 	esac
 done

@@ -103,7 +103,7 @@ an existing cluster.
 	root.AddCommand(
 		newUp(logs), newPlane(logs), newAgent(logs), newInstall(), newUninstall(), newLab(),
 		newStatus(), newTop(), newTap(), newRoutes(), newVIPs(), newBackends(), newFlows(), newDrops(), newBGP(), newUpstreams(), newExplain(), newDrain(), newUndrain(), newUpstream(), newRevisions(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
-		newToken(), newAuthority(), newBackup(), newRestore(), newSupportBundle(), newDashboards(), newMan(),
+		newToken(), newAuthority(), newBackup(), newRestore(), newSupportBundle(), newMan(), newDashboards(),
 	)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {
 		_, err := logs.logger()

@@ -68,7 +68,6 @@ type (
 		Type       string   `json:"type"`
 		Datasource gSource  `json:"datasource"`
 		Query      gValues  `json:"query"`
-		Definition string   `json:"definition"`
 		Refresh    int      `json:"refresh"` // 2: when the time changes
 		Sort       int      `json:"sort"`    // 1: alphabetically
 		Multi      bool     `json:"multi"`
@@ -261,7 +260,7 @@ func (v Variable) Query() string { return "label_values(" + v.Metric + ", " + v.
 
 func (v Variable) grafana() gQueryVariable {
 	return gQueryVariable{
-		Name: v.Name, Label: v.Label, Type: "query", Datasource: source, Query: gValues{v.Query(), "A"}, Definition: v.Query(),
+		Name: v.Name, Label: v.Label, Type: "query", Datasource: source, Query: gValues{v.Query(), "A"},
 		Refresh: 2, Sort: 1, Multi: true, IncludeAll: true, AllValue: ".*", Current: gCurrent{"All", "$__all"},
 	}
 }

@@ -18,6 +18,9 @@ import (
 	"fairlead.dev/lab/program"
 )
 
+// scrapes come as often as agents whose proxy hangs answer.
+const scrapes = "2500ms"
+
 // prometheus is a Prometheus with the scrape configuration of the guide, and our rules.
 type prometheus struct {
 	site    *site
@@ -28,7 +31,7 @@ type prometheus struct {
 // hold is how long an alert holds before it fires, and window that of its rates.
 const (
 	hold   = 4 * time.Second
-	window = 15 * time.Second
+	window = 20 * time.Second
 )
 
 // scrapeConfig is the one that docs/guides/monitoring.md has, with the lab's addresses.
@@ -45,7 +48,7 @@ func (s *site) scrapeConfig(t *testing.T) string {
 	config := string(block[1])
 	for from, to := range map[string]string{
 		"plane-1.example.com": s.Lab.Machine("plane").Addr4().String(), "edge-1.example.com": s.Lab.Machine("edge-1").Addr4().String(),
-		"edge-2.example.com": s.Lab.Machine("edge-2").Addr4().String(), "15s": "1s", "30s": "1s", "/etc/prometheus/fairlead": ".",
+		"edge-2.example.com": s.Lab.Machine("edge-2").Addr4().String(), "15s": scrapes, "30s": "1s", "/etc/prometheus/fairlead": ".",
 	} {
 		if !strings.Contains(config, from) {
 			t.Errorf("the guide's prometheus.yml has no %s", from)
@@ -115,7 +118,7 @@ type sample struct {
 
 // query returns what an expression of a panel has at the moment, with all choices made.
 func (p *prometheus) query(ctx context.Context, expr string) ([]sample, error) {
-	for from, to := range map[string]string{"$__rate_interval": "20s", "$instance": ".*", "$namespace": ".*", "$upstream": ".*"} {
+	for from, to := range map[string]string{"$__rate_interval": "15s", "$instance": ".*", "$namespace": ".*", "$upstream": ".*"} {
 		expr = strings.ReplaceAll(expr, from, to)
 	}
 	var data struct{ Result []sample }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -29,11 +30,10 @@ type site struct {
 	plane      *rig.Plane
 	agents     map[string]*rig.Agent
 	backends   []rig.Backend
-	cloud      *lab.Process
+	api, cloud *lab.Process
 	prometheus *prometheus
 	router     *router.Router
-	mortal     *http.Server    // the backend that dies
-	pending    map[string]bool // alerts whose metrics are not there yet
+	mortal     *http.Server // the backend that dies
 }
 
 const (
@@ -93,7 +93,8 @@ func newSite(t *testing.T) *site {
 	must(err)
 	s.startSlow(t)
 	s.startMortal(t)
-	s.plane, err = s.StartPlane(ctx, l.Machine("plane"), rig.PlaneOptions{Console: "0.0.0.0:7080", Args: []string{"--machine-ttl", "5s", "--upstream-allow", "loopback"}})
+	s.runAPI(t) // of a process of its own, so that it can die alone
+	s.plane, err = s.StartPlane(ctx, l.Machine("plane"), rig.PlaneOptions{Console: "0.0.0.0:7080", Args: []string{"--kubeconfig", s.apiDir(t) + "/admin.kubeconfig", "--machine-ttl", "5s", "--upstream-allow", "loopback"}})
 	must(err)
 	small, err := l.Machine("edge-2").Dir("agent") // a disk that a test can fill
 	must(err)
@@ -244,6 +245,24 @@ ports: [{name: http, port: 80}]
 	return b.String()
 }
 
+// apiDir is the directory of the plane, where the rig looks for the kubeconfig of its API.
+func (s *site) apiDir(t *testing.T) string {
+	t.Helper()
+	dir, err := s.Lab.Machine("plane").Dir("plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func (s *site) runAPI(t *testing.T) {
+	t.Helper()
+	var err error
+	if s.api, err = s.StartAPI(t.Context(), s.Lab.Machine("plane"), s.apiDir(t)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // startCloud runs the API of another cluster with a Service, and makes it an Upstream.
 func (s *site) startCloud(t *testing.T) {
 	t.Helper()
@@ -263,23 +282,65 @@ func (s *site) startCloud(t *testing.T) {
 	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := m.Command(t.Context(), s.Kubectl, "--kubeconfig", file, "apply", "-f", "-")
-	c.Stdin = strings.NewReader(`apiVersion: v1
+	s.cloudApply(t, `apiVersion: v1
 kind: Namespace
 metadata: {name: shop}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: elsewhere}
 ---
 apiVersion: v1
 kind: Service
 metadata: {name: far, namespace: shop}
 spec: {clusterIP: None, ports: [{name: http, port: 80}]}
 ---
-` + s.endpoints("shop", "far", s.backends[0]))
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+apiVersion: v1
+kind: Service
+metadata: {name: refused, namespace: elsewhere}
+spec: {clusterIP: None, ports: [{name: http, port: 80}]}
+---
+`+s.endpoints("shop", "far", s.backends[0]))
 	s.kubectl(t, "-n", "fairlead-system", "create", "secret", "generic", "up01", "--from-file=kubeconfig="+file)
 	s.apply(t, "apiVersion: fairlead.dev/v1alpha1\nkind: Upstream\nmetadata: {name: up01}\nspec:\n  kubernetes: {secret: up01}\n")
 }
+
+// cloudApply applies a manifest in the other cluster.
+func (s *site) cloudApply(t *testing.T, manifest string) {
+	t.Helper()
+	m := s.Lab.Machine("cloud")
+	dir, err := m.Dir("api")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := m.Command(t.Context(), s.Kubectl, "--kubeconfig", filepath.Join(dir, "upstream.kubeconfig"), "apply", "-f", "-")
+	c.Stdin = strings.NewReader(manifest)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// change changes a route and an endpoint of the upstream, and asks the plane as a command does: this, too, has figures.
+func (s *site) change(t *testing.T, n int) {
+	t.Helper()
+	s.apply(t, strings.ReplaceAll(changing, "N", strconv.Itoa(n)))
+	s.cloudApply(t, s.endpoints("shop", "far", s.backends[n%2]))
+	if _, err := s.plane.Status(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// changing is a route that names a service of the upstream, and one that does not exist.
+const changing = `apiVersion: gateway.networking.k8s.io/v1
+kind: HTTPRoute
+metadata: {name: changing, namespace: shop}
+spec:
+  parentRefs: [{name: edge}]
+  hostnames: [changing.example.com]
+  rules:
+  - {matches: [{path: {value: /N}}], backendRefs: [{name: up01-far, port: 80}]}
+  - {matches: [{path: {value: /}}], backendRefs: [{name: missing, port: 80}]}
+`
 
 func (s *site) runCloud(t *testing.T) {
 	t.Helper()
