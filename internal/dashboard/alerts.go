@@ -32,7 +32,7 @@ func Alerts() []Alert {
 			Summary: "No plane leads", Description: "Traffic goes on in its last state, but no change takes effect and no machine may join. It fires, too, if Prometheus reaches no plane.",
 		},
 		{
-			Name: "FairleadMachineLost", Expr: `max(fairlead_plane_machines{state="lost"}) > 0`, For: 2 * time.Minute, Severity: Page,
+			Name: "FairleadMachineLost", Expr: `max(fairlead_plane_machines{state="lost"} and on (instance) fairlead_plane_leading == 1) > 0`, For: 2 * time.Minute, Severity: Page,
 			Summary: "{{ $value }} machines are lost", Description: "The plane has not heard of these machines for longer than --machine-ttl. Others carry their VIPs.",
 		},
 		{
@@ -44,7 +44,7 @@ func Alerts() []Alert {
 			Summary: "The agent {{ $labels.instance }} has no plane", Description: "The machine serves its last state and gets no change.",
 		},
 		{
-			Name: "FairleadSourceFailing", Expr: `max(fairlead_plane_source_kinds_failing) > 0`, For: 5 * time.Minute, Severity: Page,
+			Name: "FairleadSourceFailing", Expr: `max(fairlead_plane_source_kinds_failing and on (instance) fairlead_plane_leading == 1) > 0`, For: 5 * time.Minute, Severity: Page,
 			Summary: "The API does not answer for {{ $value }} kinds of resources", Description: "Their last known objects stay in effect; changes of them have none.",
 		},
 		{
@@ -64,7 +64,7 @@ func Alerts() []Alert {
 			Summary: "{{ $labels.instance }} has no BGP session with {{ $labels.peer }}", Description: "This router does not send the machine any traffic. Without a session at any machine, the VIPs are away.",
 		},
 		{
-			Name: "FairleadVIPNotAnnounced", Expr: `sum(max by (state) (fairlead_plane_vips{state!="announced"})) > 0`, For: 2 * time.Minute, Severity: Page,
+			Name: "FairleadVIPNotAnnounced", Expr: `sum(max by (state) (fairlead_plane_vips{state!="announced"} and on (instance) fairlead_plane_leading == 1)) > 0`, For: 2 * time.Minute, Severity: Page,
 			Summary: "{{ $value }} VIPs are announced by no machine", Description: "Clients of these addresses get no answer.",
 		},
 		{
@@ -72,11 +72,11 @@ func Alerts() []Alert {
 			Summary: "{{ $labels.instance }} drops packets: {{ $labels.reason }}", Description: "More than 10 packets a second that were for a frontend are dropped.",
 		},
 		{
-			Name: "FairleadBackendsUnhealthy", Expr: `max(fairlead_plane_checks{health="unhealthy"}) > 0`, For: 10 * time.Minute, Severity: Ticket,
+			Name: "FairleadBackendsUnhealthy", Expr: `max(fairlead_plane_checks{health="unhealthy"} and on (instance) fairlead_plane_leading == 1) > 0`, For: 10 * time.Minute, Severity: Ticket,
 			Summary: "{{ $value }} backends are unhealthy", Description: "They get no new requests and flows. The others carry their share.",
 		},
 		{
-			Name: "FairleadPanic", Expr: `max(fairlead_plane_frontends_panicking) > 0`, For: 2 * time.Minute, Severity: Page,
+			Name: "FairleadPanic", Expr: `max(fairlead_plane_frontends_panicking and on (instance) fairlead_plane_leading == 1) > 0`, For: 2 * time.Minute, Severity: Page,
 			Summary: "{{ $value }} frontends are in panic", Description: "So few of their backends are healthy that health is ignored, so part of the new flows goes to dead backends.",
 		},
 		{
@@ -88,7 +88,7 @@ func Alerts() []Alert {
 			Summary: "Requests of namespace {{ $labels.namespace }} are slow", Description: "One request in twenty takes longer than {{ $value | humanizeDuration }}.",
 		},
 		{
-			Name: "FairleadCertificateExpires", Expr: `max(fairlead_plane_certificate_next_expiry_timestamp_seconds > 0) - time() < 14 * 86400`, For: 10 * time.Minute, Severity: Ticket,
+			Name: "FairleadCertificateExpires", Expr: `max(fairlead_plane_certificate_next_expiry_timestamp_seconds > 0 and on (instance) fairlead_plane_leading == 1) - time() < 14 * 86400`, For: 10 * time.Minute, Severity: Ticket,
 			Summary: "A certificate expires in {{ $value | humanizeDuration }}", Description: "After that clients refuse the connection. What renews it has not done so two weeks before its end.",
 		},
 		{

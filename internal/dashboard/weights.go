@@ -8,13 +8,13 @@ func weights() Dashboard {
 		Variables: []Variable{machineVariable},
 		Rows: []Row{
 			{"Which backends get new work?", []Panel{
-				{Title: "Checks by verdict", Kind: Series, Unit: Integer, Coloured: true, Description: "Backends by the verdict of the majority of their checkers. fairlead backends has each one.", Queries: one(`max by (health) (fairlead_plane_checks)`, "{{health}}")},
-				{Title: "Backends of frontends", Kind: Series, Unit: Integer, Description: "Backends of all frontends, by whether they accept new flows. 0 without frontends.", Queries: one(`max by (state) (fairlead_plane_frontend_backends)`, "{{state}}")},
+				{Title: "Checks by verdict", Kind: Series, Unit: Integer, Coloured: true, Description: "Backends by the verdict of the majority of their checkers. fairlead backends has each one.", Queries: one(`max by (health) (fairlead_plane_checks and on (instance) fairlead_plane_leading == 1)`, "{{health}}")},
+				{Title: "Backends of frontends", Kind: Series, Unit: Integer, Description: "Backends of all frontends, by whether they accept new flows. 0 without frontends.", Queries: one(`max by (state) (fairlead_plane_frontend_backends and on (instance) fairlead_plane_leading == 1)`, "{{state}}")},
 				{Title: "Fewest available backends", Kind: Series, Unit: Integer, Falling: true, Steps: []Step{{1, orange}, {2, green}}, Description: "Backends that accept new flows, for the ten frontends with the fewest. No data means that there are no frontends.", Queries: one(`bottomk(10, min by (frontend) (fairlead_lb_available_backends`+of+`))`, "{{frontend}}")},
 				{Title: "Ignored, ejected, unchecked", Kind: Series, Unit: Integer, Steps: doubtful, Description: "Frontends in panic, which ignore health; backends that a proxy has ejected because requests fail; default checks that are left out because there are too many.", Queries: []Query{
-					{`max(fairlead_plane_frontends_panicking)`, "frontends in panic"},
-					{`max(fairlead_plane_ejected_backends)`, "ejected backends"},
-					{`max(fairlead_plane_checks_left_out)`, "checks left out"},
+					{`max(fairlead_plane_frontends_panicking and on (instance) fairlead_plane_leading == 1)`, "frontends in panic"},
+					{`max(fairlead_plane_ejected_backends and on (instance) fairlead_plane_leading == 1)`, "ejected backends"},
+					{`max(fairlead_plane_checks_left_out and on (instance) fairlead_plane_leading == 1)`, "checks left out"},
 				}},
 			}},
 			{"How sure is that?", []Panel{

@@ -109,9 +109,12 @@ func (s *site) faults() []fault {
 		{
 			"planes",
 			[]string{"FairleadNoLeader", "FairleadAgentWithoutPlane"},
-			func(*testing.T) { s.plane.Process.Kill9() },
+			func(*testing.T) {
+				s.standby.Process.Kill9()
+				s.plane.Process.Kill9()
+			},
 			func(t *testing.T) {
-				if err := s.plane.Start(t.Context()); err != nil {
+				if err := errors.Join(s.plane.Start(t.Context()), s.standby.Start(t.Context())); err != nil {
 					t.Fatal(err)
 				}
 			},
@@ -306,6 +309,6 @@ func (s *site) serve(t *testing.T, b rig.Backend, handler http.HandlerFunc) *htt
 	}
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: handler}
 	go func() { _ = server.Serve(l) }()
-	t.Cleanup(func() { _ = server.Close() })
+	s.t.Cleanup(func() { _ = server.Close() }) // not at the end of a part of the test
 	return server
 }

@@ -47,7 +47,8 @@ func (s *site) scrapeConfig(t *testing.T) string {
 	}
 	config := string(block[1])
 	for from, to := range map[string]string{
-		"plane-1.example.com": s.Lab.Machine("plane").Addr4().String(), "edge-1.example.com": s.Lab.Machine("edge-1").Addr4().String(),
+		"plane-2.example.com:7080": s.Lab.Machine("plane").Addr4().String() + ":7090",
+		"plane-1.example.com":      s.Lab.Machine("plane").Addr4().String(), "edge-1.example.com": s.Lab.Machine("edge-1").Addr4().String(),
 		"edge-2.example.com": s.Lab.Machine("edge-2").Addr4().String(), "15s": scrapes, "30s": "1s", "/etc/prometheus/fairlead": ".",
 	} {
 		if !strings.Contains(config, from) {

@@ -27,7 +27,7 @@ func TestSeeing(t *testing.T) {
 	s.traffic(t, "/")
 	s.await(t, "all targets to be read, and traffic to pass", func(ctx context.Context) error {
 		up, err := s.prometheus.query(ctx, `up == 1`)
-		if err != nil || len(up) != 3 {
+		if err != nil || len(up) != 4 {
 			return fmt.Errorf("%d targets are up: %w", len(up), err)
 		}
 		ok, err := s.prometheus.query(ctx, `sum(rate(fairlead_requests_by_namespace_total{namespace="shop",class="2xx"}[20s])) > 0`)

@@ -27,7 +27,9 @@ import (
 // a plane, a cluster that is an Upstream, and a machine with Prometheus.
 type site struct {
 	*rig.Rig
+	t          *testing.T // the whole test
 	plane      *rig.Plane
+	standby    *rig.Plane
 	agents     map[string]*rig.Agent
 	backends   []rig.Backend
 	api, cloud *lab.Process
@@ -71,7 +73,7 @@ func newSite(t *testing.T) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{Rig: &rig.Rig{Lab: l, Binary: p.binary, Kubectl: p.kubectl, Envoy: p.envoy, Now: time.Now}, agents: map[string]*rig.Agent{}}
+	s := &site{t: t, Rig: &rig.Rig{Lab: l, Binary: p.binary, Kubectl: p.kubectl, Envoy: p.envoy, Now: time.Now}, agents: map[string]*rig.Agent{}}
 	t.Cleanup(func() {
 		s.tell(t)
 		state := l.State()
@@ -100,6 +102,10 @@ func newSite(t *testing.T) *site {
 	must(err)
 	must(l.RecordMount(small))
 	must(unix.Mount("tmpfs", small, "tmpfs", 0, "size=8m,mode=700"))
+	s.standby, err = s.StartPlane(ctx, l.Machine("plane"), rig.PlaneOptions{
+		Name: "standby", AgentPort: "7543", Console: "0.0.0.0:7090", Args: []string{"--kubeconfig", s.apiDir(t) + "/admin.kubeconfig", "--machine-ttl", "5s"},
+	})
+	must(err)
 	for _, m := range append(l.Machines(lab.RoleEdge), l.Machine("os1")) {
 		args := []string{"--console-address", "0.0.0.0:7081", "--drain-time", "1s"}
 		if m.Role() == lab.RoleBackends {
