@@ -19,7 +19,7 @@ import (
 )
 
 // scrapes come as often as agents whose proxy hangs answer.
-const scrapes = "2500ms"
+const scrapes = "3500ms"
 
 // prometheus is a Prometheus with the scrape configuration of the guide, and our rules.
 type prometheus struct {
@@ -31,7 +31,7 @@ type prometheus struct {
 // hold is how long an alert holds before it fires, and window that of its rates.
 const (
 	hold   = 4 * time.Second
-	window = 20 * time.Second
+	window = 24 * time.Second
 )
 
 // scrapeConfig is the one that docs/guides/monitoring.md has, with the lab's addresses.
@@ -119,7 +119,7 @@ type sample struct {
 
 // query returns what an expression of a panel has at the moment, with all choices made.
 func (p *prometheus) query(ctx context.Context, expr string) ([]sample, error) {
-	for from, to := range map[string]string{"$__rate_interval": "15s", "$instance": ".*", "$namespace": ".*", "$upstream": ".*"} {
+	for from, to := range map[string]string{"$__rate_interval": "20s", "$instance": ".*", "$namespace": ".*", "$upstream": ".*"} {
 		expr = strings.ReplaceAll(expr, from, to)
 	}
 	var data struct{ Result []sample }
