@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,10 +284,18 @@ func fill(path string) (err error) {
 	}
 }
 
-// startSlow runs a backend that takes three seconds to answer, until the test ends.
+// startSlow runs a backend that takes three seconds to answer, but for a path to which it answers every second time
+// that it is to be asked again.
 func (s *site) startSlow(t *testing.T) {
 	t.Helper()
+	var asked atomic.Int64
 	s.serve(t, s.slow(), func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/again" {
+			if asked.Add(1)%2 == 1 {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return
+		}
 		select {
 		case <-time.After(3 * time.Second): // what is tried: an application that takes its time
 		case <-r.Context().Done():

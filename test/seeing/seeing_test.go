@@ -24,7 +24,7 @@ const patience = 60 * time.Second
 // fires when its cause is there, and ends with it.
 func TestSeeing(t *testing.T) {
 	s := newSite(t)
-	s.traffic(t, "/")
+	s.traffic(t, "/", "/far", "/again", "/", "/", "/", impatient, "/")
 	s.await(t, "all targets to be read, and traffic to pass", func(ctx context.Context) error {
 		up, err := s.prometheus.query(ctx, `up == 1`)
 		if err != nil || len(up) != 4 {

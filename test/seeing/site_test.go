@@ -177,6 +177,8 @@ spec:
   rules:
   - {matches: [{path: {value: /bad}}], backendRefs: [{name: empty, port: 80}]}
   - {matches: [{path: {value: /slow}}], backendRefs: [{name: slow, port: 80}]}
+  - {matches: [{path: {value: /again}}], backendRefs: [{name: slow, port: 80}], retry: {codes: [503], attempts: 2}}
+  - {matches: [{path: {value: /far}}], backendRefs: [{name: up01-far, port: 80}]}
   - {matches: [{path: {value: /}}], backendRefs: [{name: app, port: 80}]}
 `
 
@@ -403,9 +405,16 @@ func (s *site) knock(ctx context.Context) {
 	}
 }
 
+// impatient is a path that takes long, and whose clients leave before.
+const impatient = "/slow/impatient"
+
 // ask sends one request; what comes of it is counted by the machines.
 func ask(ctx context.Context, transport http.RoundTripper, vip, path string) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limit := 5 * time.Second
+	if path == impatient {
+		limit = 100 * time.Millisecond
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+vip+path, nil)
 	if err != nil {
