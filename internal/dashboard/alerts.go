@@ -85,7 +85,7 @@ func Alerts() []Alert {
 		},
 		{
 			Name: "FairleadSlow", Expr: `histogram_quantile(0.95, sum by (le, namespace) (rate(fairlead_request_seconds_by_namespace_bucket[{window}]))) > 2`, Window: 5 * time.Minute, For: 10 * time.Minute, Severity: Ticket,
-			Summary: "Requests of namespace {{ $labels.namespace }} are slow", Description: "One request in twenty takes longer than {{ $value | humanizeDuration }}.",
+			Summary: "One request in twenty of namespace {{ $labels.namespace }} takes longer than {{ $value | humanizeDuration }}", Description: "Backends of this namespace are slow: 95 % of their answers take more than two seconds.",
 		},
 		{
 			Name: "FairleadCertificateExpires", Expr: `max(fairlead_plane_certificate_next_expiry_timestamp_seconds > 0 and on (instance) fairlead_plane_leading == 1) - time() < 14 * 86400`, For: 10 * time.Minute, Severity: Ticket,

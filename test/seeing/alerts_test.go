@@ -165,6 +165,9 @@ func (s *site) alerts(t *testing.T) {
 				}
 				return nil
 			})
+			for _, a := range f.alerts {
+				s.follow(t, a)
+			}
 			f.mend(t)
 			s.awaitCalm(t, "the end of "+f.name)
 		}) {
@@ -174,6 +177,35 @@ func (s *site) alerts(t *testing.T) {
 	for name := range exprs {
 		if !caused[name] {
 			t.Errorf("nothing causes %s", name)
+		}
+	}
+}
+
+// planeless are alerts whose runbooks ask for what no plane can answer while they fire.
+var planeless = []string{"FairleadNoLeader", "FairleadAgentWithoutPlane"}
+
+// follow runs what an alert's runbook has people run to look for the cause: each command of fairlead answers.
+func (s *site) follow(t *testing.T, alert string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "docs", "runbooks", alert+".md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, look, _ := strings.Cut(string(text), "## Look\n")
+	look, _, _ = strings.Cut(look, "## Mend\n")
+	names := strings.NewReplacer("NAMESPACE", "shop", "NAME", "up01", "VIP:PORT", l4VIP+":80", "FRONTEND", l4VIP+":80", "http://HOST/PATH", "http://shop.example.com/bad")
+	for line := range strings.Lines(look) {
+		line, _, _ = strings.Cut(line, "#")
+		line, _, _ = strings.Cut(line, "|")
+		words := strings.Fields(names.Replace(line))
+		if len(words) == 0 || words[0] != "fairlead" || slices.Contains(planeless, alert) {
+			continue
+		}
+		c := s.plane.Machine.Command(t.Context(), append([]string{s.Binary}, words[1:]...)...)
+		if out, err := c.CombinedOutput(); err != nil || len(out) == 0 {
+			t.Errorf("%s: %s: %v: %s", alert, strings.Join(words, " "), err, out)
+		} else {
+			t.Logf("%s: %s\n%.1500s", alert, strings.Join(words, " "), out)
 		}
 	}
 }
