@@ -17,8 +17,8 @@ import (
 	"fairlead.dev/internal/dashboard"
 )
 
-// patience is how long all panels may take.
-const patience = 60 * time.Second
+// patience is how long all panels, and all alerts of a fault, may take: it tells what never comes from what is slow.
+const patience = 3 * time.Minute
 
 // TestSeeing has a real Prometheus read a lab with traffic. Every variable and every panel has data, every alert
 // fires when its cause is there, and ends with it.
