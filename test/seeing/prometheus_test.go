@@ -79,7 +79,7 @@ func (s *site) startPrometheus(t *testing.T) *prometheus {
 	}
 	p := &prometheus{site: s, http: m.HTTPClient()}
 	p.process, err = m.Start(t.Context(), lab.ProcessSpec{Name: "prometheus", Dir: dir, Argv: []string{
-		found.Path, "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:9090", "--enable-feature=native-histograms",
+		found.Path, "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address=127.0.0.1:9090",
 	}})
 	if err != nil {
 		t.Fatal(err)
