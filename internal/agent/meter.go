@@ -13,7 +13,8 @@ import (
 const (
 	// mostNamespaces, mostHosts, mostListeners, mostUpstreams and mostRoutes bound the names that have totals of their own.
 	mostNamespaces, mostHosts, mostListeners, mostUpstreams, mostRoutes = 500, 200, 200, 200, 200
-	// readTime bounds the time for which somebody waits for the proxy, and readGap is how long what it says is new.
+	// readTime bounds the time for which somebody waits for the proxy, and readGap is how long what it says is new: longer
+	// where the proxy needs long to answer, because its main thread has other work.
 	readTime, readGap = 3 * time.Second, time.Second
 	// answerTime is readTime for the plane, which waits for 2.5 s.
 	answerTime = 2 * time.Second
@@ -28,6 +29,7 @@ type meter struct {
 	mu      sync.Mutex
 	reading chan struct{} // closed at the end of the present question; nil: there is none
 	at      time.Time     // when the last answer was asked for
+	took    time.Duration // until it was there
 	last    model.Traffic
 	current bool // the last question was answered
 	results map[bool]uint64
@@ -56,7 +58,7 @@ func newMeter(counter RequestCounter, now func() time.Time) *meter {
 // read brings the totals up to date, or leaves them as they are when the proxy has not answered until ctx is done. The question goes on.
 func (m *meter) read(ctx context.Context) {
 	m.mu.Lock()
-	if m.current && m.now().Sub(m.at) < readGap {
+	if m.current && m.now().Sub(m.at) < max(readGap, 2*m.took) {
 		m.mu.Unlock()
 		return
 	}
@@ -85,7 +87,7 @@ func (m *meter) ask(done chan struct{}) {
 	if err != nil {
 		return
 	}
-	m.at, m.last = at, t
+	m.at, m.took, m.last = at, m.now().Sub(at), t
 	for _, r := range t.Routes {
 		if len(m.asked) < 2*mostRoutes {
 			m.asked[r.Owner] = true

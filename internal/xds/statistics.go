@@ -36,10 +36,9 @@ const (
 
 // clusterStatistics are all statistics of a cluster that exist. There are as many clusters as Services, and whoever asks Envoy
 // for statistics has its main thread look at each one. Envoy itself reads outlier_detection.ejections_active, by which it
-// bounds ejections. The others that nobody reads in normal operation explain why a group does not answer.
+// bounds ejections; init_fetch_timeout says that a cluster came without its backends.
 var clusterStatistics = []string{
 	StatRequests, StatErrors, "upstream_rq_[1-4]xx", StatTime, StatRetries, StatResetByOther, StatResetByUs, StatToBackend, StatFromBackend, StatBackends, StatHealthy,
-	"upstream_rq_active", "upstream_rq_timeout", "upstream_rq_pending_overflow", "upstream_cx_active", "upstream_cx_connect_fail",
 	"init_fetch_timeout", `outlier_detection\.ejections_active`,
 }
 

@@ -48,8 +48,8 @@ func TestStatisticsAreChosen(t *testing.T) {
 		if many := regexp.MustCompile(`(?m)^(vhost\..*(rq_total|xx|rq_retry)|sds\.|scoped_rds\.|.*\.rds\.|.*\.ssl\.certificate\.|.*\.external\.).*`).FindString(text); many != "" {
 			return fmt.Errorf("there is %s", many)
 		}
-		if n := strings.Count("\n"+text, "\n"+cluster); n > 22 {
-			return fmt.Errorf("a cluster has %d statistics, at most 22 are wanted", n)
+		if n := strings.Count("\n"+text, "\n"+cluster); n > 13 {
+			return fmt.Errorf("a cluster has %d statistics, at most 13 are wanted", n)
 		}
 		return nil
 	})

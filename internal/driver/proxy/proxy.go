@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -88,7 +89,8 @@ type Supervisor struct {
 	admin     *admin
 	ejections *ejections
 
-	replace chan string // why the present Envoy is to be
+	replace  chan string  // why the present Envoy is to be
+	gathered atomic.Int64 // when Traffic was asked for last, in nanoseconds
 
 	mu      sync.Mutex
 	status  model.ProxyStatus

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"fairlead.dev/internal/model"
@@ -24,6 +25,9 @@ const (
 	// maxLine bounds one of its lines. A histogram has a line with all of its buckets, which are some 1,000 at most.
 	maxLine = 64 << 10
 )
+
+// What was gathered within gatherGap, by the last question, is new enough: whoever asks each second has times that are a second older.
+const gatherGap = 5 * time.Second
 
 // gatherStats has Envoy put together the histograms of its threads, which it does after it has begun to answer. There are only a few text readouts.
 const gatherStats = "/stats?type=TextReadouts&usedonly&filter=^none$"
@@ -38,8 +42,10 @@ var trafficStats = "/stats?usedonly&histogram_buckets=detailed&filter=" + url.Qu
 
 // Traffic is what the proxy has counted.
 func (s *Supervisor) Traffic(ctx context.Context) (model.Traffic, error) {
-	if _, err := s.admin.ask(ctx, http.MethodGet, gatherStats); err != nil {
-		return model.Traffic{}, err
+	if now := s.config.Now().UnixNano(); now-s.gathered.Swap(now) > int64(gatherGap) {
+		if _, err := s.admin.ask(ctx, http.MethodGet, gatherStats); err != nil {
+			return model.Traffic{}, err
+		}
 	}
 	body, err := s.admin.open(ctx, trafficStats)
 	if err != nil {
