@@ -215,7 +215,8 @@ func (c *counts) traffic() model.Traffic {
 	}
 	slices.SortFunc(t.Requests, model.RequestFigures.Compare)
 	for _, g := range c.groups {
-		if g.Requests > 0 || g.Received+g.Sent > 0 {
+		ours := g.Group.Namespace() == string(g.Group) // the agent's own cluster
+		if !ours && (g.Requests > 0 || g.Received+g.Sent > 0) {
 			t.Groups = append(t.Groups, *g)
 		}
 	}

@@ -1,16 +1,19 @@
 package proxy
 
 import (
+	"io"
 	"math"
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.dev/internal/model"
 )
 
 func TestTrafficIsRead(t *testing.T) {
 	got, err := readTraffic(strings.NewReader(`cluster.fairlead-agent.membership_total: 1
+cluster.fairlead-agent.upstream_rq_total: 1
 cluster.team/b/80@prod|eu.membership_healthy: 1
 cluster.team/b/80@prod|eu.membership_total: 2
 cluster.team/b/80@prod|eu.upstream_rq_2xx: 37
@@ -82,5 +85,29 @@ vhost.b.test.route.HTTPRoute/team/app.upstream_rq_time:
 	}
 	if sum := want.Groups[1].Seconds.Micros; math.Abs(float64(sum)-133500) > 1 {
 		t.Errorf("the sum is %d µs, want 133,500", sum)
+	}
+}
+
+// The question is one that Envoy answers: with what it has counted of its own stream to the agent.
+func TestTrafficOfARealProxy(t *testing.T) {
+	r := begin(t, configure(t, runDir(t)))
+	r.ready(1)
+	deadline := time.Now().Add(patience)
+	for text := ""; !strings.Contains(text, "cluster.fairlead-agent.upstream_rq_total: 1\n") || !strings.Contains(text, "http.admin.downstream_rq_time:\n  totals="); {
+		if time.Now().After(deadline) {
+			t.Fatalf("it has not counted its stream and our questions, but\n%s", text)
+		}
+		if _, err := r.s.Traffic(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		body, err := r.s.admin.open(t.Context(), trafficStats)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := io.ReadAll(body)
+		body.Close()
+		if text = string(all); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
