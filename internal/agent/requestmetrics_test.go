@@ -126,12 +126,12 @@ func TestReadsOfTheProxy(t *testing.T) {
 		proxy.mu.Unlock()
 		time.Sleep(2 * time.Second)
 		begin := time.Now()
-		after := gather()
+		gather()
 		if took := time.Since(begin); took > 3*time.Second {
 			t.Errorf("a scrape has waited %v for a proxy that hangs, want 3 s at most", took)
 		}
 		synctest.Wait()
-		after = gather()
+		after := gather()
 		if n := after["fairlead_requests_by_listener_total"].GetMetric()[0].GetCounter().GetValue(); n != 3 {
 			t.Errorf("without an answer there are %v requests, want 3 as before", n)
 		}
