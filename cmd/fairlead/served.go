@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -130,8 +131,11 @@ func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, err
 		return model.Top{}, fmt.Errorf("%w: %w", console.ErrQuestion, err)
 	}
 	sort := traffic.Sort(cmp.Or(q.Sort, string(traffic.ByRate)))
-	if sort != traffic.ByRate && sort != traffic.ByErrors && sort != traffic.ByName {
-		return model.Top{}, fmt.Errorf("%w: sort %q is none of rate, errors and name", console.ErrQuestion, q.Sort)
+	if !slices.Contains(traffic.Sorts, sort) {
+		return model.Top{}, fmt.Errorf("%w: sort %q is none of rate, errors, latency and name", console.ErrQuestion, q.Sort)
+	}
+	if q.Namespace != "" && !by.OfNamespace() {
+		return model.Top{}, fmt.Errorf("%w: %s are not of one namespace: leave it out", console.ErrQuestion, by)
 	}
 	return r.Top(ctx, traffic.Question{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit})
 }

@@ -1,15 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
@@ -25,18 +20,22 @@ func newTop() *cobra.Command {
 		groups = append(groups, string(by))
 	}
 	c := &cobra.Command{
-		Use:     "top [routes|hosts|namespaces|listeners]",
+		Use:     "top [routes|hosts|namespaces|listeners|upstreams|frontends|backends]",
 		Short:   "Show the requests that proxies answer a second, as they come",
 		GroupID: groupPeople,
 		Args:    cobra.MatchAll(cobra.MaximumNArgs(1), cobra.OnlyValidArgs),
 		Long: `Show the requests that the proxies of all machines answer a second, by the class of the
 status: by the resource that owns the route (routes, the default), by virtual host, by the
-namespace of the owner, or by listener. NONE counts clients that left before an answer, TOTAL
-the requests since the proxies began. "(none)" is what no route matched, or no virtual host.
+namespace of the owner, by listener, or by upstream. NONE counts clients that left before an
+answer, TOTAL the requests since the proxies began. P50 and P99 are times that half and 99 % of
+the requests did not exceed: of routes and hosts, those of samples of the last 15 seconds.
+"(none)" is what no route matched, or no virtual host. Of frontends and backends, the command
+shows the new flows and the bytes of data planes.
 
-On a terminal the screen is drawn again each second, until Ctrl-C. Otherwise, and with --once,
-the command prints one measurement of about a second. Proxies are asked only while somebody
-looks, once for all viewers.`,
+On a terminal the view goes on, until q or Ctrl-C: Tab shows the next kind of rows, r, e, l and n
+sort by rate, errors, latency and name, the arrows scroll, and space stops and goes on. Otherwise,
+and with --once, the command prints one measurement of about a second. Proxies are asked only
+while somebody looks, once for all viewers.`,
 		Example: `  fairlead top
   fairlead top hosts --sort errors
   fairlead top -n team01
@@ -55,85 +54,30 @@ looks, once for all viewers.`,
 			if q.Limit < 0 {
 				return usageError{err: fmt.Errorf("--limit %d: it is a number of rows; 0 is all", q.Limit)}
 			}
-			terminal := isTerminal(w) && !once && output == "text"
-			if q.Limit == 0 && terminal {
-				q.Limit = rowsOf(w)
+			t, err := planeConsole.Top(c.Context(), q)
+			if err != nil {
+				return advised(err)
 			}
-			show := func(ctx context.Context) error {
-				t, err := planeConsole.Top(ctx, q)
-				if err != nil {
-					return advised(err)
-				}
-				return writeTop(w, t, q.By, output, terminal)
+			if !isTerminal(w) || once || output != "text" {
+				return writeTop(w, t, q.By, output)
 			}
-			if !terminal {
-				return show(c.Context())
-			}
-			return again(c.Context(), c.ErrOrStderr(), show)
+			return viewTop(c.Context(), c.InOrStdin(), w, planeConsole.Top, q, t)
 		},
 	}
 	consoleFlag(c, &address)
 	addOutput(c, &output)
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only routes whose owner is in this namespace")
-	c.Flags().StringVar(&q.Sort, "sort", string(traffic.ByRate), "order of the rows: rate, errors (5xx) or name")
-	c.Flags().IntVar(&q.Limit, "limit", 0, "number of rows; 0 is all, and as many as fit on a terminal")
+	c.Flags().StringVar(&q.Sort, "sort", string(traffic.ByRate), "order of the rows: rate, errors (5xx), latency (P99) or name")
+	c.Flags().IntVar(&q.Limit, "limit", 0, "number of rows; 0 is all")
 	c.Flags().BoolVar(&once, "once", false, "print one measurement, also on a terminal")
 	complete(c, "namespace")
-	complete(c, "sort", string(traffic.ByRate), string(traffic.ByErrors), string(traffic.ByName))
+	complete(c, "sort", string(traffic.ByRate), string(traffic.ByErrors), string(traffic.ByTime), string(traffic.ByName))
 	return c
 }
 
-// rowsOf is the number of rows that a terminal has for a table below three lines of its own.
-func rowsOf(w io.Writer) int {
-	const own, usual = 4, 20
-	if f, is := w.(interface{ Fd() uintptr }); is {
-		if _, height, err := term.GetSize(int(f.Fd())); err == nil && height > own { //nolint:gosec // descriptors are small
-			return height - own
-		}
-	}
-	return usual
-}
-
-func writeTop(w io.Writer, t v1.Top, by, output string, terminal bool) error {
+func writeTop(w io.Writer, t v1.Top, by, output string) error {
 	if output != "text" {
 		return printAs(w, output, t)
 	}
-	var out bytes.Buffer
-	if terminal {
-		fmt.Fprint(&out, "\x1b[H\x1b[2J")
-	}
-	if err := console.WriteTop(&out, t, by); err != nil {
-		return err
-	}
-	if _, err := w.Write(out.Bytes()); err != nil {
-		return fmt.Errorf("write what proxies answer: %w", err)
-	}
-	return nil
-}
-
-// again shows something each second until ctx is done. The first time has to succeed; later ones may fail, and the reason is
-// told once.
-func again(ctx context.Context, warnings io.Writer, show func(context.Context) error) error {
-	ticker := time.NewTicker(watchPause)
-	defer ticker.Stop()
-	fails := ""
-	for first := true; ; first = false {
-		err := show(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return nil // the end of a view is no fault
-		case err != nil && first:
-			return err
-		case err != nil && err.Error() != fails:
-			fails = err.Error()
-			fmt.Fprintln(warnings, "warning:", strings.TrimSpace(fails))
-		case err == nil:
-			fails = ""
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	return console.WriteTop(w, t, by)
 }

@@ -19,9 +19,9 @@ import (
 
 // TopQuestion is what somebody wants to see of the requests.
 type TopQuestion struct {
-	By        string // routes, hosts, namespaces or listeners; empty: routes
+	By        string // routes, hosts, namespaces, listeners, upstreams, frontends or backends; empty: routes
 	Namespace string // of the owners of routes; empty: all
-	Sort      string // rate, errors or name; empty: rate
+	Sort      string // rate, errors, latency or name; empty: rate
 	Limit     int    // rows; 0: all
 }
 
@@ -60,14 +60,32 @@ func (c Client) Top(ctx context.Context, q TopQuestion) (v1.Top, error) {
 	return t, nil
 }
 
-// WriteTop renders what proxies answer for a terminal. by is the title of the first column, such as "routes".
+// WriteTop renders what proxies answer for a terminal. by is what the rows are, such as "routes".
 func WriteTop(w io.Writer, t v1.Top, by string) error {
-	fmt.Fprintf(printable{w}, "%s requests/s, %d of %d %s, %s, over %.1f s\n\n", rate(t.Rate), len(t.Rows), t.Total, by, proxies(len(t.Machines)), t.Seconds)
+	flows := by == "frontends" || by == "backends"
+	unit := "requests/s"
+	if flows {
+		unit = "new flows/s"
+	}
+	fmt.Fprintf(printable{w}, "%s %s, %d of %d %s, %s, over %.1f s\n\n", rate(t.Rate), unit, len(t.Rows), t.Total, by, machines(len(t.Machines)), t.Seconds)
 	table := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(table, "REQ/S\t2XX\t3XX\t4XX\t5XX\tNONE\tTOTAL\t  %s\n", strings.ToUpper(strings.TrimSuffix(by, "s")))
+	title := strings.ToUpper(strings.TrimSuffix(by, "s"))
+	if flows {
+		fmt.Fprintf(table, "FLOWS/S\tBYTES/S\tTOTAL\t  %s\n", title)
+	} else {
+		fmt.Fprintf(table, "REQ/S\t2XX\t3XX\t4XX\t5XX\tNONE\tP50\tP99\tTOTAL\t  %s\n", title)
+	}
 	for _, r := range t.Rows {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t  %s\n",
-			rate(r.Rate), rate(r.Rates[2]+r.Rates[1]), rate(r.Rates[3]), rate(r.Rates[4]), rate(r.Rates[5]), rate(r.Rates[0]), r.Requests, r.Name)
+		if flows {
+			fmt.Fprintf(table, "%s\t%s\t%d\t  %s\n", rate(r.Rate), rate(r.Received), r.Requests, r.Name)
+			continue
+		}
+		p50, p99 := "-", "-"
+		if r.Timed > 0 {
+			p50, p99 = latency(r.P50), latency(r.P99)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t  %s\n",
+			rate(r.Rate), rate(r.Rates[2]+r.Rates[1]), rate(r.Rates[3]), rate(r.Rates[4]), rate(r.Rates[5]), rate(r.Rates[0]), p50, p99, r.Requests, r.Name)
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("write what proxies answer: %w", err)
@@ -76,17 +94,31 @@ func WriteTop(w io.Writer, t v1.Top, by string) error {
 	switch {
 	case len(t.Machines) == 0:
 		_, err = fmt.Fprintln(w, "no proxy has answered: 'fairlead status' shows the machines")
+	case len(t.Rows) == 0 && flows:
+		_, err = fmt.Fprintln(w, "no flow: no frontend is balanced in the kernel")
 	case len(t.Rows) == 0:
 		_, err = fmt.Fprintln(w, "no request: proxies have counted none for this since they began")
 	}
 	return err
 }
 
-func proxies(n int) string {
-	if n == 1 {
-		return "1 proxy"
+// latency is a time with two or three digits.
+func latency(seconds float64) string {
+	ms := seconds * 1000
+	switch {
+	case ms < 10:
+		return strconv.FormatFloat(ms, 'f', 1, 64) + "ms"
+	case ms < 1000:
+		return strconv.FormatFloat(ms, 'f', 0, 64) + "ms"
 	}
-	return strconv.Itoa(n) + " proxies"
+	return strconv.FormatFloat(seconds, 'f', 1, 64) + "s"
+}
+
+func machines(n int) string {
+	if n == 1 {
+		return "1 machine"
+	}
+	return strconv.Itoa(n) + " machines"
 }
 
 // rate is a number of requests a second, with a digit after the point while that says something.

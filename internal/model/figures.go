@@ -59,14 +59,22 @@ type Top struct {
 	Rows  []TopRow `json:"rows"`
 }
 
-// TopRow is what proxies have answered of one route, host, namespace or listener.
+// TopRow is what proxies have answered of one route, host, namespace, listener or upstream, or what flows a frontend or backend has.
 type TopRow struct {
 	Name string `json:"name"`
-	// Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx.
+	// Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx. Of
+	// frontends and backends, Rate is new flows a second.
 	Rate  float64                `json:"rate"`
 	Rates [StatusClasses]float64 `json:"rates"`
-	// Requests since the proxies began.
+	// Requests since the proxies began, or new flows since the data planes did.
 	Requests uint64 `json:"requests"`
+	// P50 and P99 are times that half and 99 % of Timed requests did not exceed, in seconds. Timed is 0 where none is known.
+	P50   float64 `json:"p50Seconds,omitempty"`
+	P99   float64 `json:"p99Seconds,omitempty"`
+	Timed uint64  `json:"timed,omitempty"`
+	// Received and Sent are bytes a second from and to clients. Routes and hosts have none; frontends and backends have Received.
+	Received float64 `json:"receivedBytes,omitempty"`
+	Sent     float64 `json:"sentBytes,omitempty"`
 }
 
 // RouteRow is one route of a virtual host as the edges have it, for people.

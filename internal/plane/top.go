@@ -25,12 +25,25 @@ type top struct {
 	mu           sync.Mutex // held while machines are asked: who comes meanwhile has the same samples
 	before, last traffic.Sample
 	figures      map[string]southbound.Figures // of which last is a part
+
+	times topTimes
+}
+
+// topTimes are the times of sampled requests, while somebody looks at routes or hosts.
+type topTimes struct {
+	mu     sync.Mutex
+	times  traffic.Times
+	looked time.Time
+	open   bool
 }
 
 // Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes about a second.
 func (p *Plane) Top(ctx context.Context, q traffic.Question) (model.Top, error) {
 	if p.serving.Load() == 0 {
 		return model.Top{}, errNoAnswer
+	}
+	if q.By == traffic.Routes || q.By == traffic.Hosts {
+		p.top.times.look(p.server.Tap)
 	}
 	return p.top.ask(ctx, q)
 }
@@ -49,15 +62,54 @@ func (t *top) ask(ctx context.Context, q traffic.Question) (model.Top, error) {
 		}
 		t.take(ctx)
 	}
-	return traffic.Rates(t.before, t.last, q), nil
+	t.times.mu.Lock()
+	defer t.times.mu.Unlock()
+	return traffic.Rates(t.before, t.last, q, &t.times.times), nil
+}
+
+// look has machines show samples of requests until nobody has looked for topAge.
+func (t *topTimes) look(tap func(model.TapFilter) *southbound.Tap) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looked = time.Now()
+	if t.open {
+		return
+	}
+	t.open = true
+	go t.follow(tap(model.TapFilter{}))
+}
+
+// follow takes the records of a tap while somebody looks.
+func (t *topTimes) follow(tap *southbound.Tap) {
+	defer tap.Close()
+	ticker := time.NewTicker(topGap)
+	defer ticker.Stop()
+	for {
+		select {
+		case r := <-tap.Records:
+			t.mu.Lock()
+			t.times.Add(time.Now(), &r)
+			t.mu.Unlock()
+		case <-ticker.C:
+			t.mu.Lock()
+			t.open = time.Since(t.looked) < topAge
+			open := t.open
+			t.mu.Unlock()
+			if !open {
+				return
+			}
+		}
+	}
 }
 
 // take takes a sample.
 func (t *top) take(ctx context.Context) {
-	next := traffic.Sample{At: t.now(), Requests: map[string][]model.RequestFigures{}}
+	next := traffic.Sample{
+		At: t.now(), Requests: map[string][]model.RequestFigures{}, Totals: map[string][]model.TrafficTotal{}, Frontends: map[string][]model.FrontendFigures{},
+	}
 	t.figures = t.sample(ctx)
 	for machine, f := range t.figures {
-		next.Requests[machine] = f.Requests
+		next.Requests[machine], next.Totals[machine], next.Frontends[machine] = f.Requests, f.Totals, f.Frontends
 	}
 	t.before, t.last = t.last, next
 }

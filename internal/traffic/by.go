@@ -18,17 +18,22 @@ const (
 	Namespaces By = "namespaces" // of the owner
 	Listeners  By = "listeners"
 	Upstreams  By = "upstreams" // the Upstream that the group's Service comes from
+	Frontends  By = "frontends" // of data planes, such as "tcp://192.0.2.1:443"
+	Backends   By = "backends"  // of frontends, with the frontend
 )
 
 // All are the groups there are, in the order in which people are told of them.
-var All = []By{Routes, Hosts, Namespaces, Listeners}
+var All = []By{Routes, Hosts, Namespaces, Listeners, Upstreams, Frontends, Backends}
+
+// OfNamespace says whether rows can be those of one namespace.
+func (b By) OfNamespace() bool { return b != Upstreams && b != Frontends && b != Backends }
 
 // Parse reads the name of a group.
 func Parse(text string) (By, error) {
 	if by := By(text); slices.Contains(All, by) {
 		return by, nil
 	}
-	return "", fmt.Errorf("%q is none of routes, hosts, namespaces and listeners", text)
+	return "", fmt.Errorf("%q is none of routes, hosts, namespaces, listeners, upstreams, frontends and backends", text)
 }
 
 // None is the name of what belongs to nothing: requests for a host that no virtual host has, or that no route matches.

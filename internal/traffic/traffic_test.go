@@ -51,15 +51,15 @@ func TestRates(t *testing.T) {
 		{"a namespace", Question{By: Namespaces, Namespace: "team02"}, []model.TopRow{{Name: "team02", Requests: 50}}},
 		{"errors", Question{By: Listeners, Sort: ByErrors}, []model.TopRow{{Name: "http", Rate: 32, Rates: rates(30, 2), Requests: 224}}},
 	} {
-		got := Rates(before, after, c.q)
+		got := Rates(before, after, c.q, nil)
 		if got.Seconds != 2 || !reflect.DeepEqual(got.Machines, []string{"edge-1", "edge-2"}) || !reflect.DeepEqual(got.Rows, c.want) {
 			t.Errorf("%s: got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
-	if got := Rates(before, after, Question{By: Hosts, Limit: 1}); got.Total != 3 || got.Rate != 32 || len(got.Rows) != 1 {
+	if got := Rates(before, after, Question{By: Hosts, Limit: 1}, nil); got.Total != 3 || got.Rate != 32 || len(got.Rows) != 1 {
 		t.Errorf("limited: %+v", got)
 	}
-	if got := Rates(after, after, Question{By: Routes}); got.Rows[0].Rate != 0 {
+	if got := Rates(after, after, Question{By: Routes}, nil); got.Rows[0].Rate != 0 {
 		t.Errorf("of no time: %+v", got.Rows[0])
 	}
 }

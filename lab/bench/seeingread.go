@@ -241,7 +241,10 @@ func (b *seeingBench) revoke(ctx context.Context) error {
 	}
 	at := b.Now()
 	select {
-	case <-over:
+	case err := <-over:
+		if err == nil {
+			return errors.New("a stream ends without a word")
+		}
 		b.row.Read.Revoked = seconds(b.Now().Sub(at))
 		return nil
 	case <-time.After(revokeLimit):
@@ -308,7 +311,7 @@ func (b *seeingBench) viewers(ctx context.Context) error {
 		name := fmt.Sprintf("HTTPRoute/%s/%s", b.namespace(route), routeName(route))
 		began := b.Now()
 		for range 3 {
-			if _, _, err := b.ask(ctx, asker, 0, seenHost(route)); err != nil {
+			if _, err := b.ask(ctx, asker, 0, seenHost(route)); err != nil {
 				return errors.Join(err, stop())
 			}
 		}

@@ -191,7 +191,7 @@ func (b *seeingBench) awaitServed(ctx context.Context, edge, route int) error {
 
 func (b *seeingBench) awaitServedBy(ctx context.Context, c *http.Client, edge, route int) error {
 	for {
-		status, _, err := b.ask(ctx, c, edge, seenHost(route))
+		status, err := b.ask(ctx, c, edge, seenHost(route))
 		if err == nil && status == http.StatusOK {
 			return nil
 		}
@@ -207,19 +207,19 @@ func (b *seeingBench) entrance(edge int) string {
 	return netip.AddrPortFrom(b.edges[edge].Addr4(), vipPort).String()
 }
 
-func (b *seeingBench) ask(ctx context.Context, c *http.Client, edge int, host string) (status int, backend string, err error) {
+func (b *seeingBench) ask(ctx context.Context, c *http.Client, edge int, host string) (status int, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+b.entrance(edge)+"/", nil)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	request.Host = host
 	answer, err := c.Do(request)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	_, _ = io.Copy(io.Discard, answer.Body)
 	_ = answer.Body.Close()
-	return answer.StatusCode, answer.Header.Get("X-Backend"), nil
+	return answer.StatusCode, nil
 }
 
 // scrapes counts the series of an edge and of the plane, and takes the time of scrapes.

@@ -1353,14 +1353,22 @@ export interface Top {
   rows: TopRow[] | null;
 }
 
-// TopRow is what proxies have answered of one route, host, namespace or listener.
+// TopRow is what proxies have answered of one route, host, namespace, listener or upstream, or what flows a frontend or backend has.
 export interface TopRow {
   name: string;
-  // Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx.
+  // Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx. Of
+  // frontends and backends, Rate is new flows a second.
   rate: number;
   rates: number[] | null;
-  // Requests since the proxies began.
+  // Requests since the proxies began, or new flows since the data planes did.
   requests: number;
+  // P50 and P99 are times that half and 99 % of Timed requests did not exceed, in seconds. Timed is 0 where none is known.
+  p50Seconds?: number;
+  p99Seconds?: number;
+  timed?: number;
+  // Received and Sent are bytes a second from and to clients. Routes and hosts have none; frontends and backends have Received.
+  receivedBytes?: number;
+  sentBytes?: number;
 }
 
 // Upstream is one upstream as the plane knows it now, for people.

@@ -21,8 +21,11 @@ type Descs struct {
 	Open, Taken *prometheus.Desc // of listeners
 }
 
-// Own are the metrics at a machine, and Fleet's have the machine as another label, before all else.
-var Own, Fleet = describe(), describe("machine")
+// Own are the metrics at a machine, and those of Fleet have the machine as another label, before all else.
+var (
+	Own   = describe()
+	Fleet = describe("machine")
+)
 
 func describe(before ...string) Descs {
 	some := func(name, help, more string, of ...traffic.By) map[traffic.By]*prometheus.Desc {
