@@ -34,8 +34,8 @@ var Sorts = []Sort{ByRate, ByErrors, ByTime, ByName}
 
 // The orders.
 const (
-	ByRate   Sort = "rate"   // requests a second, the most first
-	ByErrors Sort = "errors" // answers 5xx a second, the most first
+	ByRate   Sort = "rate"    // requests a second, the most first
+	ByErrors Sort = "errors"  // answers 5xx a second, the most first
 	ByTime   Sort = "latency" // the 99th percentile, the largest first
 	ByName   Sort = "name"
 )
