@@ -58,6 +58,7 @@ func (p *Plane) offerRead(roots string) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: v1.ReadConfigMap},
 		Data:       map[string]string{v1.ReadURL: cmp.Or(p.config.ReadURL, "https://"+p.config.ReadAddress), v1.ReadAuthority: roots, v1.ReadServerName: agentv1.ServerName},
 	}
+	o.OwnerReferences, _ = derive.Owned(nil, p.lease.ownerReference())
 	p.derived.Offer(derive.Object{
 		Wanted: o, Merge: mergeRead, Recheck: publishEvery,
 		Tell: func(_ derive.Trouble, err error) {
@@ -67,12 +68,21 @@ func (p *Plane) offerRead(roots string) {
 	})
 }
 
-// mergeRead sets the fields of the read API.
+// mergeRead sets the fields of the read API, and the owner with which it goes.
 func mergeRead(live, wanted client.Object) bool {
 	at, is := live.(*corev1.ConfigMap)
 	want, isToo := wanted.(*corev1.ConfigMap)
-	if !is || !isToo || maps.Equal(at.Data, want.Data) {
+	if !is || !isToo {
 		return false
+	}
+	owned := false
+	for i := range want.OwnerReferences {
+		var changed bool
+		at.OwnerReferences, changed = derive.Owned(at.OwnerReferences, &want.OwnerReferences[i])
+		owned = owned || changed
+	}
+	if maps.Equal(at.Data, want.Data) {
+		return owned
 	}
 	at.Data = want.Data
 	return true
