@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.dev/deploy/chart"
 	"fairlead.dev/deploy/crd"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/embedded"
@@ -245,7 +246,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	shows := console.Config{
 		Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
 		Standby: shown.standby, Relay: shown.relay, Loopback: true,
-		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
+		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Changes: shown.changes, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
 		Routes: &console.RouteList{Rows: shown.routes, Figures: shown.groupFigures}, Watches: shown.watches(),
 		Top: shown.top, Tap: shown.tap, RequestMetrics: shown.requestMetrics,
 	}
@@ -336,6 +337,9 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		if err := embedded.InstallRoles(ctx, api.RESTConfig()); err != nil {
 			return err
 		}
+		if err := embedded.InstallPolicy(ctx, api.RESTConfig(), chart.ChangedBy); err != nil {
+			return err
+		}
 	}
 	judge, err := newJudge(api.RESTConfig())
 	if err != nil {
@@ -377,7 +381,8 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 			IngressRoutePort: f.ingressRoutePort, IngressRouteTLSPort: f.ingressRouteTLSPort,
 		},
 		XDS:           xds.Options{AccessLog: f.accessLog, MinTLS: model.TLSVersion(f.minTLS)},
-		HistoryFile:   f.historyFile(),
+		HistoryFile:   f.keptIn("revisions"),
+		ChangesFile:   f.keptIn("changes"),
 		AuthorityFile: f.authorityFile(),
 		MayWrite:      api.Healthy,
 		Registerer:    metrics,
@@ -422,13 +427,13 @@ func (f *planeFlags) lease() (t plane.LeaseTimes) {
 	return plane.LeaseOfOne
 }
 
-// historyFile is where revisions outlive a plane with a database of its own; planes that
-// share one keep them there.
-func (f *planeFlags) historyFile() string {
+// keptIn is the file in which something outlives a plane with a database of its own; planes that
+// share one keep it there.
+func (f *planeFlags) keptIn(name string) string {
 	if f.outside() || len(f.etcdServers) > 0 {
 		return ""
 	}
-	return filepath.Join(f.dataDir, "revisions")
+	return filepath.Join(f.dataDir, name)
 }
 
 // authorityFile is where a restore leaves agents' authorities for a plane with a database of its own.

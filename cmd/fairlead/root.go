@@ -102,7 +102,7 @@ an existing cluster.
 	logs.add(root)
 	root.AddCommand(
 		newUp(logs), newPlane(logs), newAgent(logs), newInstall(), newUninstall(), newLab(),
-		newStatus(), newTop(), newTap(), newRoutes(), newVIPs(), newBackends(), newFlows(), newDrops(), newBGP(), newUpstreams(), newExplain(), newDrain(), newUndrain(), newUpstream(), newRevisions(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
+		newStatus(), newTop(), newTap(), newRoutes(), newVIPs(), newBackends(), newFlows(), newDrops(), newBGP(), newUpstreams(), newExplain(), newDrain(), newUndrain(), newUpstream(), newRevisions(), newChanges(), newFreeze(), newUnfreeze(), newRollback(), newTranslate(), newVersion(),
 		newToken(), newAuthority(), newBackup(), newRestore(), newSupportBundle(), newMan(), newDashboards(),
 	)
 	root.PersistentPreRunE = func(c *cobra.Command, _ []string) error {

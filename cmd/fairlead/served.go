@@ -175,6 +175,13 @@ func (s *served) revisions(ctx context.Context) ([]model.Revision, error) {
 	return nil, errStarting
 }
 
+func (s *served) changes(ctx context.Context) ([]model.Change, error) {
+	if r := s.running.Load(); r != nil {
+		return r.Changes(ctx)
+	}
+	return nil, errStarting
+}
+
 func (s *served) explain(ctx context.Context, q explain.Request) (explain.Explanation, error) {
 	if r := s.running.Load(); r != nil {
 		return r.Explain(ctx, q)

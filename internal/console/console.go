@@ -47,6 +47,8 @@ type Config struct {
 	ExplainFlow func(context.Context, explain.FlowRequest) (explain.FlowExplanation, error)
 	// Revisions are the steps of routing, newest first; nil where there are none.
 	Revisions func(context.Context) ([]model.Revision, error)
+	// Changes are the last changes of objects, newest first; nil where there are none.
+	Changes func(context.Context) ([]model.Change, error)
 	// Routes are the routes of the edges; nil where there are none.
 	Routes *RouteList
 	// Top is what proxies answer a second; nil where there is none.
@@ -119,7 +121,7 @@ func Reads(c Config) http.Handler {
 	}
 	for path, there := range map[string]bool{
 		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
-		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil,
+		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil, v1.ChangesPath: c.Changes != nil,
 		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.MetricsPath: c.RequestMetrics != nil,
 		v1.TapPath: c.Tap != nil,
 	} {
@@ -155,6 +157,9 @@ func Reads(c Config) http.Handler {
 	}
 	if c.Flows != nil {
 		mux.HandleFunc("GET "+v1.FlowsPath, led(c, flowsHandler(c.Flows)))
+	}
+	if c.Changes != nil {
+		mux.HandleFunc("GET "+v1.ChangesPath, led(c, changesHandler(c.Changes)))
 	}
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+v1.RevisionsPath, led(c, revisionsHandler(c.Revisions)))

@@ -31,6 +31,7 @@ var resources = map[string]struct {
 	v1.BackendsPath:    {"backends", "list", true},
 	v1.FlowsPath:       {"flows", "list", false},
 	v1.RevisionsPath:   {"revisions", "list", false},
+	v1.ChangesPath:     {"changes", "list", true},
 	v1.UpstreamsPath:   {"upstreams", "list", false},
 	v1.TopPath:         {"top", "get", true},
 	v1.MetricsPath:     {"metrics", "get", true},

@@ -40,6 +40,7 @@ func TestAbout(t *testing.T) {
 		"/v1/routes?namespace=a&namespace=b":   {Verb: "list", Resource: "routes", Namespace: "a"},
 		"/v1/routes?namespace=shop&watch=true": {Verb: "watch", Resource: "routes", Namespace: "shop"},
 		"/v1/backends?of=x&namespace=shop":     {Verb: "list", Resource: "backends", Namespace: "shop"},
+		"/v1/changes?namespace=shop&object=x":  {Verb: "list", Resource: "changes", Namespace: "shop"},
 		"/v1/upstreams?name=up":                {Verb: "get", Resource: "upstreams", Name: "up"},
 		"/v1/explain/flow?url=x":               {Verb: "get", Resource: "explanations"},
 	} {

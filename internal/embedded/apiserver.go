@@ -84,6 +84,7 @@ func apiServerFlags(c Config, p *pki, etcdServers []string) []string {
 		// Without it an open watch holds up the end until a minute has passed.
 		"--shutdown-watch-termination-grace-period=" + watchGrace.String(),
 	}
+	flags = append(flags, c.auditFlags()...)
 	if c.EtcdCAFile != "" {
 		flags = append(flags, "--etcd-cafile="+c.EtcdCAFile)
 	}

@@ -113,6 +113,9 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.pki.writeKubeconfig(c.kubeconfigPath(), s.local, s.remote); err != nil {
 		return err
 	}
+	if err := c.prepareAudit(); err != nil {
+		return err
+	}
 	if s.probe, err = newProbe(s.rest); err != nil {
 		return err
 	}

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"fairlead.dev/api/v1alpha1"
 )
 
 // annotationCopied names the labels and annotations that a Service has of its service in the upstream: "label,label;annotation".
@@ -24,6 +26,7 @@ func asStored(annotations map[string]string) map[string]string {
 		all = map[string]string{}
 	}
 	all[annotationCopied] = annotations[annotationCopied]
+	delete(all, v1alpha1.AnnotationChangedBy) // the API's: it would write over ours again and again
 	return all
 }
 

@@ -575,3 +575,12 @@ func TestUpstreamMadeAgain(t *testing.T) {
 	expect(t, "in effect", w.inEffect(), fourInEffect)
 	expect(t, "stored", w.stored(), fourInEffect)
 }
+
+// TestStampIsTheAPIs: the annotation in which the API names who wrote a Service is not wanted to be as it was: each write would
+// change it, and make another write.
+func TestStampIsTheAPIs(t *testing.T) {
+	got := asStored(map[string]string{v1alpha1.AnnotationChangedBy: "alice", "team": "shop"})
+	if _, is := got[v1alpha1.AnnotationChangedBy]; is || got["team"] != "shop" {
+		t.Errorf("got %v", got)
+	}
+}

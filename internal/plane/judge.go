@@ -107,16 +107,17 @@ func (l *loop) progressOf(name string) *progress.Machine {
 	return s
 }
 
-// timeApplied notes how long a machine took to run the revision that concerned it.
+// timeApplied notes how long a machine took to run the revision that concerned it, and which changes it has.
 func (l *loop) timeApplied(name string, now *progress.Machine) {
 	if now == nil {
 		return
 	}
-	rev, is := l.plane.views.Reached(name, now.Applied)
-	if !is {
+	reached := l.plane.views.Reached(name, now.Applied)
+	if len(reached) == 0 {
 		return
 	}
-	if at, known := l.published.At(rev); known {
+	l.plane.recorder.reached(name, reached)
+	if at, known := l.published.At(reached[0]); known {
 		l.plane.metrics.applied.Observe(l.plane.config.Now().Sub(at).Seconds())
 	}
 }

@@ -181,6 +181,7 @@ func (l *loop) otherInputs(ctx context.Context, tick <-chan time.Time) []input {
 
 // change takes a batch of changes through all steps.
 func (l *loop) change(ctx context.Context, b snapshot.Batch) {
+	seen := l.before(b)
 	keys, before := l.receive(b), l.rev
 	switch {
 	case !l.synced:
@@ -195,6 +196,7 @@ func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 	default:
 		l.update(keys)
 	}
+	l.record(seen, b, before)
 	l.followBatch(b.Number, before)
 	l.review(keys)
 	l.followTerm(ctx)

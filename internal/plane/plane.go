@@ -107,7 +107,9 @@ type Config struct {
 	// Namespace, where every plane of the API finds them. A file is for a plane that has an
 	// API of its own.
 	HistoryFile string
-	// MayWrite says why that file is better not written to, for want of room, say; nil is
+	// ChangesFile is where changes of objects outlive the plane; empty keeps them in Secrets, as with HistoryFile.
+	ChangesFile string
+	// MayWrite says why these files are better not written to, for want of room, say; nil is
 	// never.
 	MayWrite   func(context.Context) error
 	responders *http.Client // nil is staple.Client()
@@ -189,6 +191,7 @@ type Plane struct {
 	metrics    *metrics
 	staples    staples
 	keeper     *keeper
+	recorder   *recorder
 
 	// What machines connect to. Run sets them as soon as the API has given the agents' authorities,
 	// before anything that uses them begins.
@@ -253,6 +256,9 @@ func New(c Config) (*Plane, error) {
 	}
 	p.staples = newStaples(c, p.stapled.note)
 	p.keeper = newKeeper(newVault(c, p.client, p.lease), c.Log, p.calls.adopt)
+	if p.recorder, err = newRecorder(c, newChangesVault(c, p.client, p.lease)); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 
@@ -330,6 +336,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.discovery.Run(work); return nil })
 	all.Go(func() error { p.keeper.run(work); return nil })
 	all.Go(func() error { p.keeper.write(work); return nil })
+	all.Go(func() error { p.recorder.run(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
 	all.Go(func() error { p.prune(work); return nil })
 	all.Go(func() error { p.trust.run(work); return nil })

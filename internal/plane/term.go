@@ -20,6 +20,7 @@ func (l *loop) followTerm(ctx context.Context) {
 		l.send(delta.Revision{Epoch: t.Epoch, Number: 1}, southbound.Update{})
 		p.serving.Store(t.Epoch)
 		p.keeper.lead(t.Epoch)
+		p.recorder.lead(l.rev)
 		p.metrics.leading.Set(1)
 		p.metrics.epoch.Set(float64(t.Epoch))
 		l.forbidWrites()
@@ -31,6 +32,7 @@ func (l *loop) followTerm(ctx context.Context) {
 	case !t.Held && serving != 0:
 		p.serving.Store(0)
 		p.keeper.lead(0)
+		p.recorder.lead(delta.Revision{})
 		p.metrics.leading.Set(0)
 		l.forbidWrites()
 		p.server.StepDown()

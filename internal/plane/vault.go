@@ -31,16 +31,20 @@ const (
 
 // fileVault keeps a history in a file of this machine.
 type fileVault struct {
-	path string
-	may  func(context.Context) error // says why the disk should be spared; nil: never
-	file *record.File
+	path   string
+	header string                      // empty is vaultHeader
+	most   int                         // bytes; 0 is fileVaultBytes
+	may    func(context.Context) error // says why the disk should be spared; nil: never
+	file   *record.File
 }
 
-func (v *fileVault) bounds() (int, time.Duration) { return fileVaultBytes, fileVaultEvery }
+func (v *fileVault) bounds() (int, time.Duration) {
+	return cmp.Or(v.most, fileVaultBytes), fileVaultEvery
+}
 
 func (v *fileVault) load(context.Context) ([][]byte, error) {
 	var records [][]byte
-	file, err := record.Open(v.path, vaultHeader, func(b []byte) error {
+	file, err := record.Open(v.path, cmp.Or(v.header, vaultHeader), func(b []byte) error {
 		records = append(records, b)
 		return nil
 	})
@@ -95,6 +99,7 @@ const (
 type secretVault struct {
 	client client.Client
 	owner  owner
+	of     secretsOf
 	part   int // how large one may be, bytes
 	most   int
 
@@ -102,6 +107,17 @@ type secretVault struct {
 	whole  bool             // the series is, and takes the place of all before it
 	parts  []*corev1.Secret // as written, in order
 }
+
+// secretsOf says what is in the Secrets of a vault.
+type secretsOf struct {
+	what   string // for people
+	header string
+	kind   corev1.SecretType
+	prefix string // of names
+	label  string // for the series
+}
+
+var revisionSecrets = secretsOf{what: "revisions", header: vaultHeader, kind: historySecretType, prefix: historyPrefix, label: historyLabel}
 
 // series orders what leaderships wrote: by epoch, and in one by number.
 type series struct{ epoch, number uint64 }
@@ -136,7 +152,7 @@ func newVault(c Config, api client.Client, o owner) vault {
 }
 
 func newSecretVault(c client.Client, owner owner) *secretVault {
-	return &secretVault{client: c, owner: owner, part: secretVaultPart, most: secretVaultBytes}
+	return &secretVault{client: c, owner: owner, of: revisionSecrets, part: secretVaultPart, most: secretVaultBytes}
 }
 
 func (v *secretVault) bounds() (int, time.Duration) { return v.most, secretVaultEvery }
@@ -144,13 +160,13 @@ func (v *secretVault) bounds() (int, time.Duration) { return v.most, secretVault
 // all are the Secrets that there are, by series, each in the order of its parts.
 func (v *secretVault) all(ctx context.Context) (map[series][]corev1.Secret, error) {
 	var list corev1.SecretList
-	if err := v.client.List(ctx, &list, client.InNamespace(Namespace), client.HasLabels{historyLabel}); err != nil {
-		return nil, fmt.Errorf("list the Secrets of revisions in %s: %w", Namespace, err)
+	if err := v.client.List(ctx, &list, client.InNamespace(Namespace), client.HasLabels{v.of.label}); err != nil {
+		return nil, fmt.Errorf("list the Secrets of %s in %s: %w", v.of.what, Namespace, err)
 	}
 	by := map[series][]corev1.Secret{}
 	for _, s := range list.Items {
-		of, err := parseSeries(s.Labels[historyLabel])
-		if err != nil || s.Type != historySecretType {
+		of, err := parseSeries(s.Labels[v.of.label])
+		if err != nil || s.Type != v.of.kind {
 			continue // not ours
 		}
 		by[of] = append(by[of], s)
@@ -191,12 +207,12 @@ func (v *secretVault) load(ctx context.Context) ([][]byte, error) {
 		stream.Write(p.Data[historyField])
 	}
 	var records [][]byte
-	err = record.Read(&stream, vaultHeader, func(b []byte) error {
+	err = record.Read(&stream, v.of.header, func(b []byte) error {
 		records = append(records, b)
 		return nil
 	})
 	if err != nil {
-		err = fmt.Errorf("read Secrets %s/%s%s-*: %w", Namespace, historyPrefix, newest, err)
+		err = fmt.Errorf("read Secrets %s/%s%s-*: %w", Namespace, v.of.prefix, newest, err)
 	}
 	return records, err
 }
@@ -217,7 +233,7 @@ func (v *secretVault) replace(ctx context.Context, epoch uint64, records [][]byt
 		}
 	}
 	v.series, v.parts, v.whole = next, nil, false
-	stream := []byte(vaultHeader)
+	stream := []byte(v.of.header)
 	for _, r := range records {
 		stream = append(stream, record.Frame(r)...)
 	}
@@ -255,7 +271,7 @@ func (v *secretVault) removeBefore(ctx context.Context, by map[series][]corev1.S
 		}
 		for i := range parts {
 			if err := v.client.Delete(ctx, &parts[i]); err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("remove the revisions of series %s: %w", s, err)
+				return fmt.Errorf("remove the %s of series %s: %w", v.of.what, s, err)
 			}
 		}
 	}
@@ -265,10 +281,10 @@ func (v *secretVault) removeBefore(ctx context.Context, by map[series][]corev1.S
 func (v *secretVault) secret(number int, data []byte) *corev1.Secret {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: Namespace, Name: fmt.Sprintf("%s%s-%d", historyPrefix, v.series, number),
-			Labels: map[string]string{historyLabel: v.series.String()},
+			Namespace: Namespace, Name: fmt.Sprintf("%s%s-%d", v.of.prefix, v.series, number),
+			Labels: map[string]string{v.of.label: v.series.String()},
 		},
-		Type: historySecretType,
+		Type: v.of.kind,
 		Data: map[string][]byte{historyField: data},
 	}
 	s.OwnerReferences, _ = derive.Owned(nil, v.owner.ownerReference())

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.dev/api/v1alpha1"
 )
 
 // The keys of a Secret or ConfigMap whose values a snapshot may hold.
@@ -75,16 +77,27 @@ func TrimConfigMap(o *corev1.ConfigMap) *corev1.ConfigMap {
 	return trimmed
 }
 
+// trimMeta leaves out labels and annotations, but for the one by which the API says who wrote the object.
 func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	var stamp map[string]string
+	if who, is := m.Annotations[v1alpha1.AnnotationChangedBy]; is {
+		stamp = map[string]string{v1alpha1.AnnotationChangedBy: who}
+	}
 	return metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		Annotations: stamp,
+		Namespace:   m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
 		Generation: m.Generation, CreationTimestamp: m.CreationTimestamp,
 	}
 }
 
 // trimmed reports whether a Secret holds no more than Trim leaves.
 func trimmed(o *corev1.Secret) bool {
-	return len(o.StringData) == 0 && len(o.Annotations) == 0 && onlyKept(slices.Collect(maps.Keys(o.Data)))
+	for k := range o.Annotations {
+		if k != v1alpha1.AnnotationChangedBy {
+			return false
+		}
+	}
+	return len(o.StringData) == 0 && onlyKept(slices.Collect(maps.Keys(o.Data)))
 }
 
 func onlyKept(keys []string) bool {

@@ -152,18 +152,22 @@ func (v *Views) Concerned() []string {
 	return slices.Clone(v.concerned)
 }
 
-// Reached records the revision that a machine runs and returns the oldest revision that
-// concerned it and that it had not reached before; false: there is none.
-func (v *Views) Reached(machine string, applied delta.Revision) (delta.Revision, bool) {
+// Reached records the revision that a machine runs and returns the revisions that
+// concerned it and that it had not reached before, oldest first.
+func (v *Views) Reached(machine string, applied delta.Revision) []delta.Revision {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	m := v.machines[machine]
-	if m == nil || len(m.waiting) == 0 || m.waiting[0].Compare(applied) > 0 {
-		return delta.Revision{}, false
+	if m == nil {
+		return nil
 	}
-	oldest := m.waiting[0]
-	m.waiting = slices.DeleteFunc(m.waiting, func(r delta.Revision) bool { return r.Compare(applied) <= 0 })
-	return oldest, true
+	n := slices.IndexFunc(m.waiting, func(r delta.Revision) bool { return r.Compare(applied) > 0 })
+	if n < 0 {
+		n = len(m.waiting)
+	}
+	reached := m.waiting[:n:n]
+	m.waiting = m.waiting[n:]
+	return reached
 }
 
 // place moves a machine; its streams then need the differences only.

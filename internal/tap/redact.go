@@ -29,6 +29,12 @@ var credentialWords = []string{"token", "password", "passwd", "pwd", "secret", "
 // credentialNames are whole names of such parameters.
 var credentialNames = map[string]bool{"sig": true, "code": true, "pass": true, "sid": true, "otp": true, "pin": true, "state": true, "nonce": true}
 
+// IsCredential says that the value of a header or parameter of this name is a credential.
+func IsCredential(name string) bool {
+	name = strings.ToLower(name)
+	return credentialHeaders[name] || credential(name)
+}
+
 // Redact takes credentials out of a record, in place, and cuts long texts. What it leaves is UTF-8 and no longer than said
 // above.
 func Redact(r *model.TapRecord) {

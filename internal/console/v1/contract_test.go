@@ -16,6 +16,7 @@ func TestAnswersAreDeclared(t *testing.T) {
 	t.Run("backends", v1test.Same[[]model.BackendStatus, []v1.BackendStatus])
 	t.Run("flows", v1test.Same[model.FlowList, v1.FlowList])
 	t.Run("revisions", v1test.Same[[]model.Revision, []v1.Revision])
+	t.Run("changes", v1test.Same[[]model.Change, []v1.Change])
 	t.Run("upstreams", v1test.Same[[]model.UpstreamStatus, []v1.Upstream])
 	t.Run("top", v1test.Same[model.Top, v1.Top])
 	t.Run("tap", v1test.Same[model.TapEvent, v1.TapEvent])

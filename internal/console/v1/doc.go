@@ -28,6 +28,9 @@ const (
 	FlowsPath = "/v1/flows"
 	// RevisionsPath is where a plane lists the steps of routing that it can turn back, a list of Revision, newest first.
 	RevisionsPath = "/v1/revisions"
+	// ChangesPath is where a plane lists the last changes of objects in the API, a list of Change, newest first. Its parameters
+	// object ("KIND/NAMESPACE/NAME", "KIND/NAME" or "KIND"), namespace, who and since (a time in RFC 3339) may be left out.
+	ChangesPath = "/v1/changes"
 	// UpstreamsPath is where a plane lists the upstreams, a list of Upstream. Its parameter "name" names one, whose last
 	// changes are then listed, too.
 	UpstreamsPath = "/v1/upstreams"

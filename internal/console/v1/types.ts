@@ -134,6 +134,43 @@ export interface HealthSaid {
   message?: string;
 }
 
+// ChangeVerb says what became of an object.
+export type ChangeVerb = "created" | "changed" | "deleted";
+
+// Change is one change of an object in the API, as the plane that leads saw it.
+export interface Change {
+  // Number grows from change to change, and tells one from all others.
+  number: number;
+  // Epoch and Revision are those of what machines were sent because of it. Without a revision no machine was sent
+  // anything at once.
+  epoch?: number;
+  revision?: number;
+  at: string;
+  // Who is the user of the API who wrote the object last; empty: that is not known. It is never known of a deletion.
+  who?: string;
+  verb: ChangeVerb;
+  object: Object;
+  diff?: FieldChange[];
+  // More is how many changed fields are not in Diff.
+  more?: number;
+  // Machines are those whose proxies have it, the first first.
+  machines?: MachineTime[];
+}
+
+// FieldChange is one field of an object before and after a change. Old and New are JSON, and may be cut; a field that was
+// not there is empty.
+export interface FieldChange {
+  path: string;
+  old?: string;
+  new?: string;
+}
+
+// MachineTime is when a machine reported that its proxy runs a change.
+export interface MachineTime {
+  machine: string;
+  at: string;
+}
+
 // Drop is a packet that was dropped.
 export interface Drop {
   at: string;

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.dev/internal/console"
+)
+
+func newChanges() *cobra.Command {
+	var address, output, namespace, who string
+	var since time.Duration
+	var limit int
+	var diff bool
+	c := &cobra.Command{
+		Use:        "changes [KIND[/NAMESPACE]/NAME]",
+		SuggestFor: []string{"audit", "blame"},
+		Short:      "Show who changed which object, when, and when each machine had it",
+		GroupID:    groupPeople,
+		Args:       cobra.MaximumNArgs(1),
+		Long: `Show the last changes of objects in the API, newest first: the revision that machines were
+sent, the time, the user of the API, the object, its first changed field, and how many
+machines run it. -o json has every changed field and the time of each machine.
+
+A revision is EPOCH/NUMBER, "-" where machines were sent nothing at once. The user is stamped by
+the API and cannot be forged. Where the API has no such admission policy, it is "unknown". For
+deletions, see the audit log.
+
+The argument is an object, such as HTTPRoute/shop/www, or a kind.
+
+A plane keeps the last 1,000 changes, at most 4 MiB, across restarts and changes of the leader.
+Changes of EndpointSlices, status and discovered Services are not shown.`,
+		Example: `  fairlead changes --since 1h
+  fairlead changes HTTPRoute/shop/www --diff
+  fairlead changes -n shop --who alice -o json`,
+		RunE: func(c *cobra.Command, args []string) error {
+			switch {
+			case since < 0:
+				return usageError{err: errors.New("--since: want a duration such as 1h")}
+			case limit < 0:
+				return usageError{err: errors.New("--limit: want 0 or more")}
+			}
+			planeConsole, err := planeClient(c, address)
+			if err != nil {
+				return err
+			}
+			q := console.ChangesQuestion{Namespace: namespace, Who: who, Limit: limit}
+			if len(args) == 1 {
+				q.Object = args[0]
+			}
+			if since > 0 {
+				q.Since = time.Now().Add(-since)
+			}
+			list, err := planeConsole.Changes(c.Context(), q)
+			if err != nil {
+				return advised(err)
+			}
+			if output != "text" {
+				return printAs(c.OutOrStdout(), output, list)
+			}
+			return console.WriteChanges(c.OutOrStdout(), list, diff)
+		},
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	consoleFlag(c, &address)
+	addOutput(c, &output)
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects in this namespace")
+	c.Flags().StringVar(&who, "who", "", "only changes by this user of the API")
+	c.Flags().DurationVar(&since, "since", 0, "only changes of this time until now, such as 1h; 0 is all that are kept")
+	c.Flags().IntVar(&limit, "limit", 50, "print at most this many changes; 0 prints all")
+	c.Flags().BoolVar(&diff, "diff", false, "print the changed fields below each change")
+	complete(c, "namespace", "who", "since", "limit")
+	return c
+}

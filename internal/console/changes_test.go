@@ -1,0 +1,88 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+
+	v1 "fairlead.dev/internal/console/v1"
+	"fairlead.dev/internal/model"
+)
+
+func someChanges() []model.Change {
+	at := time.Date(2026, 1, 31, 9, 30, 0, 0, time.UTC)
+	return []model.Change{
+		{Number: 4, At: at.Add(3 * time.Second), Verb: model.ChangeDeleted, Object: model.Object{Kind: "HTTPRoute", Namespace: "shop", Name: "old"}},
+		{
+			Number: 3, Epoch: 2, Revision: 9, At: at.Add(2 * time.Second), Who: "alice\u202e\n\x1b[2J", Verb: model.ChangeChanged, Object: model.Object{Kind: "HTTPRoute", Namespace: "shop", Name: "www"},
+			Diff: []model.FieldChange{{Path: "spec.a", Old: "1", New: "2"}, {Path: "spec.b", New: "\"x\ty\""}}, More: 1,
+			Machines: []model.MachineTime{{Machine: "edge-1", At: at.Add(2200 * time.Millisecond)}, {Machine: "edge-2", At: at.Add(3200 * time.Millisecond)}},
+		},
+		{Number: 2, At: at.Add(time.Second), Who: "bob", Verb: model.ChangeCreated, Object: model.Object{Kind: "AddressPool", Name: "www"}},
+		{Number: 1, At: at, Verb: model.ChangeChanged, Object: model.Object{Kind: "Service", Namespace: "team", Name: "app"}},
+	}
+}
+
+func TestChangesAreSelected(t *testing.T) {
+	h := changesHandler(func(context.Context) ([]model.Change, error) { return someChanges(), nil })
+	for query, want := range map[string][]uint64{
+		"": {4, 3, 2, 1}, "namespace=shop": {4, 3}, "object=httproute": {4, 3}, "object=HTTPRoute/shop/www": {3}, "object=AddressPool/www": {2},
+		"who=bob": {2}, "since=2026-01-31T09:30:02Z": {4, 3}, "limit=1": {4}, "sort=at&limit=1": {1}, "search=SPEC.B": {3},
+		"namespace=shop&object=AddressPool/www": nil,
+	} {
+		w := httptest.NewRecorder()
+		h(w, httptest.NewRequest(http.MethodGet, v1.ChangesPath+"?"+query, nil))
+		var list []v1.Change
+		if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%s: %d %s", query, w.Code, w.Body)
+		}
+		var got []uint64
+		for _, c := range list {
+			got = append(got, c.Number)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
+	for _, query := range []string{"since=yesterday", "object=a/b/c/d", "object=/x", "limit=0", "sort=x"} {
+		w := httptest.NewRecorder()
+		h(w, httptest.NewRequest(http.MethodGet, v1.ChangesPath+"?"+query, nil))
+		if w.Code != http.StatusBadRequest {
+			t.Errorf("%s: %d", query, w.Code)
+		}
+	}
+}
+
+func TestWriteChanges(t *testing.T) {
+	w := httptest.NewRecorder()
+	changesHandler(func(context.Context) ([]model.Change, error) { return someChanges(), nil })(w, httptest.NewRequest(http.MethodGet, v1.ChangesPath, nil))
+	var list []v1.Change
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	var text bytes.Buffer
+	if err := WriteChanges(&text, list, true); err != nil {
+		t.Fatal(err)
+	}
+	const want = `REVISION  AT                    WHO                  CHANGE                      FIELDS             MACHINES
+-         2026-01-31T09:30:03Z  (see the audit log)  deleted HTTPRoute/shop/old                     
+2/9       2026-01-31T09:30:02Z  alice?????[2J        changed HTTPRoute/shop/www  spec.a and 2 more  2 machines within 1.2 s
+    spec.a: 1 -> 2
+    spec.b: (none) -> "x?y"
+    1 more fields
+-         2026-01-31T09:30:01Z  bob                  created AddressPool/www                        
+-         2026-01-31T09:30:00Z  unknown              changed Service/team/app                       
+`
+	if got := text.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	text.Reset()
+	if err := WriteChanges(&text, nil, false); err != nil || text.String() != "no change: none of these is kept\n" {
+		t.Errorf("got %q, %v", text.String(), err)
+	}
+}
