@@ -20,6 +20,7 @@ import (
 
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/changes"
+	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/record"
@@ -184,7 +185,7 @@ func isPrivate(o snapshot.Object) bool {
 	case *corev1.Secret:
 		return o.Type != corev1.SecretTypeTLS && len(o.Data) == 0 || strings.HasPrefix(string(o.Type), "fairlead.dev/") || o.Type == corev1.SecretTypeServiceAccountToken
 	case *corev1.ConfigMap:
-		return len(o.Data) == 0 || o.Name == "kube-root-ca.crt"
+		return len(o.Data) == 0 || o.Name == "kube-root-ca.crt" || o.Namespace == Namespace && o.Name == v1.ReadConfigMap
 	}
 	return false
 }
