@@ -114,11 +114,11 @@ func (s *served) watches() map[string]console.Watch {
 	}
 }
 
-func (s *served) groupFigures(ctx context.Context) map[model.GroupID]model.GroupFigures {
+func (s *served) routeFigures(ctx context.Context, rows []model.RouteRow) []model.RouteRow {
 	if r := s.running.Load(); r != nil {
-		return r.GroupFigures(ctx)
+		return r.RouteFigures(ctx, rows)
 	}
-	return nil
+	return rows
 }
 
 func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, error) {

@@ -53,7 +53,7 @@ func (p *parts) Status() (s model.ProxyStatus) {
 }
 
 func (p *parts) Traffic(context.Context) (model.Traffic, error) {
-	return model.Traffic{Groups: []model.GroupTraffic{{GroupFigures: model.GroupFigures{Group: "team/app/80", Requests: 7}}}}, nil
+	return model.Traffic{Requests: []model.RequestFigures{{Listener: "http-80", Group: "team/app/80", Classes: [model.StatusClasses]uint64{2: 7}}}}, nil
 }
 
 func (p *parts) Warming(context.Context) ([]string, error) { return nil, nil }

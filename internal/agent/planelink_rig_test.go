@@ -172,7 +172,7 @@ func (steadyProxy) Run(ctx context.Context, _ func()) error { <-ctx.Done(); retu
 func (steadyProxy) Status() model.ProxyStatus               { return model.ProxyStatus{State: proxyReady, Starts: 1} }
 
 func (steadyProxy) Traffic(context.Context) (model.Traffic, error) {
-	return model.Traffic{Groups: []model.GroupTraffic{{GroupFigures: model.GroupFigures{Group: "team/app/80", Requests: 7}}}}, nil
+	return model.Traffic{Requests: []model.RequestFigures{{Listener: "http-80", Group: "team/app/80", Classes: [model.StatusClasses]uint64{2: 7}}}}, nil
 }
 
 func (steadyProxy) Warming(context.Context) ([]string, error) {

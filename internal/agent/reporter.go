@@ -189,7 +189,7 @@ func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
 		defer cancel()
 		r.meter.read(ctx)
 		if t, current := r.meter.latest(); current {
-			f.Groups, f.Requests = wire.GroupFigures(t.Groups), wire.RequestFigures(t.Requests)
+			f.Requests = wire.RequestFigures(t.Requests)
 			f.Totals = wire.Totals(r.meter.totals())
 		}
 	}

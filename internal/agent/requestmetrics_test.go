@@ -39,7 +39,7 @@ func trafficOf(n uint64) model.Traffic {
 	const route = "HTTPRoute/shop/cart/rules/0/matches/0"
 	return model.Traffic{
 		Requests:  []model.RequestFigures{{Listener: "http-80", Host: "a.test", Route: route, Classes: [model.StatusClasses]uint64{2: n}}},
-		Groups:    []model.GroupTraffic{{GroupFigures: model.GroupFigures{Group: "shop/cart/80", Requests: n}, Upstream: "east", Volume: v}},
+		Services:  []model.ServiceTraffic{{Namespace: "shop", Upstream: "east", Volume: v}},
 		Listeners: []model.ListenerTraffic{{Listener: "http-80", Volume: v}},
 		Routes:    []model.RouteTraffic{{Owner: "HTTPRoute/shop/cart", Volume: model.Volume{Seconds: v.Seconds}}},
 	}

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"net"
 	"strconv"
-	"strings"
 	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -12,18 +11,18 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/xds"
 )
 
 // tapRecord is a request as the proxy has recorded it, not redacted yet.
 func tapRecord(e *datav3.HTTPAccessLogEntry) model.TapRecord {
 	common, request, response := e.GetCommonProperties(), e.GetRequest(), e.GetResponse()
-	group, _, _ := strings.Cut(common.GetUpstreamCluster(), "\x00")
 	path := request.GetOriginalPath()
 	if path == "" {
 		path = request.GetPath()
 	}
 	r := model.TapRecord{
-		At: common.GetStartTime().AsTime(), Route: common.GetRouteName(), Group: model.GroupID(group), Backend: hostPort(common.GetUpstreamRemoteAddress()),
+		At: common.GetStartTime().AsTime(), Route: common.GetRouteName(), Group: model.GroupID(common.GetCustomTags()[xds.TapGroup]), Backend: hostPort(common.GetUpstreamRemoteAddress()),
 		Client: hostPort(common.GetDownstreamRemoteAddress()), Method: request.GetRequestMethod().String(), Host: request.GetAuthority(), Path: path,
 		Status: response.GetResponseCode().GetValue(), Details: response.GetResponseCodeDetails(), Seconds: seconds(common.GetDuration(), common.GetTimeToLastDownstreamTxByte()),
 		Attempts: common.GetUpstreamRequestAttemptCount(), Received: request.GetRequestBodyBytes(), Sent: response.GetResponseBodyBytes(), RequestID: request.GetRequestId(),

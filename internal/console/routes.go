@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -18,8 +17,8 @@ import (
 // RouteList is where the routes of the edges are read. Nobody changes its rows.
 type RouteList struct {
 	Rows func(ctx context.Context, host, namespace string) ([]model.RouteRow, error)
-	// Figures are what proxies have counted, by group.
-	Figures func(context.Context) map[model.GroupID]model.GroupFigures
+	// Figures are rows with what proxies have counted.
+	Figures func(context.Context, []model.RouteRow) []model.RouteRow
 }
 
 func routesHandler(l RouteList) http.HandlerFunc {
@@ -30,25 +29,9 @@ func routesHandler(l RouteList) http.HandlerFunc {
 			if q.Get("figures") != "true" {
 				return rows
 			}
-			return withFigures(rows, l.Figures(r.Context()))
+			return l.Figures(r.Context(), rows)
 		})
 	}
-}
-
-// withFigures are rows with what proxies have counted.
-func withFigures(rows []model.RouteRow, figures map[model.GroupID]model.GroupFigures) []model.RouteRow {
-	rows = slices.Clone(rows)
-	for i := range rows {
-		backends := slices.Clone(rows[i].Backends)
-		for j := range backends {
-			b := &backends[j]
-			if g, known := figures[b.Group]; known {
-				b.Requests, b.Errors, b.Healthy, b.HealthKnown = g.Requests, g.Errors, int(g.Healthy), true
-			}
-		}
-		rows[i].Backends = backends
-	}
-	return rows
 }
 
 var routeOrder = order[model.RouteRow]{
@@ -110,12 +93,7 @@ func WriteRoutes(w io.Writer, rows []v1.Route, most int) error {
 				line(r, i == 0, "broken reference: 500", fmt.Sprintf("%g%%", b.Percent), "", "", "")
 				continue
 			}
-			// A group that took no request since the proxies began has no figures.
-			requests, errors := "0", "0"
-			if b.HealthKnown {
-				requests, errors = fmt.Sprint(b.Requests), fmt.Sprint(b.Errors)
-			}
-			line(r, i == 0, string(b.Group), fmt.Sprintf("%g%%", b.Percent), healthText(b), requests, errors)
+			line(r, i == 0, string(b.Group), fmt.Sprintf("%g%%", b.Percent), healthText(b), fmt.Sprint(b.Requests), fmt.Sprint(b.Errors))
 		}
 	}
 	if err := t.Flush(); err != nil {

@@ -2,17 +2,6 @@ package model
 
 import "cmp"
 
-// GroupFigures is what one proxy has counted of a group since it began.
-type GroupFigures struct {
-	Group GroupID `json:"group"`
-	// Requests sent to backends, tries included, and those of them answered 5xx.
-	Requests uint64 `json:"requests"`
-	Errors   uint64 `json:"errors"`
-	// Backends that the proxy knows, and those that it holds for healthy.
-	Backends uint32 `json:"backends"`
-	Healthy  uint32 `json:"healthy"`
-}
-
 // StatusClass is the class of a response's status (RFC 9110, section 15): its first digit, or 0 if the client left before an
 // answer.
 type StatusClass uint8
@@ -28,23 +17,24 @@ func (c StatusClass) String() string {
 	return string('0'+rune(c)) + "xx"
 }
 
-// RequestFigures is what one proxy has counted of the requests of one route of one host since it began.
+// RequestFigures is what one proxy has counted of the requests of one route of one host, to one group, since it began.
 type RequestFigures struct {
 	Listener ListenerID
-	Host     string // of the virtual host; empty: none has the host that clients asked for
-	Route    string // its name; empty: no route matched
+	Host     string  // of the virtual host; empty: none has the host that clients asked for
+	Route    string  // its name; empty: no route matched
+	Group    GroupID // that the request was sent to; empty: to none
 	Classes  [StatusClasses]uint64
 }
 
-// Key is the same of all counters of one route of one host.
+// Key is the same of all counters of one route of one host to one group.
 func (f RequestFigures) Key() RequestFigures {
 	f.Classes = [StatusClasses]uint64{}
 	return f
 }
 
-// Compare orders by listener, host and route.
+// Compare orders by listener, host, route and group.
 func (f RequestFigures) Compare(g RequestFigures) int {
-	return cmp.Or(cmp.Compare(f.Listener, g.Listener), cmp.Compare(f.Host, g.Host), cmp.Compare(f.Route, g.Route))
+	return cmp.Or(cmp.Compare(f.Listener, g.Listener), cmp.Compare(f.Host, g.Host), cmp.Compare(f.Route, g.Route), cmp.Compare(f.Group, g.Group))
 }
 
 // Top is what proxies have answered within some seconds.
@@ -97,12 +87,12 @@ type RouteBackend struct {
 	Group GroupID `json:"group"`
 	// Percent of the route's requests, by weight.
 	Percent float64 `json:"percent"`
-	// Ready backends of all, by the API, and healthy ones by the proxies that have the
-	// fewest; HealthKnown says that a proxy was asked.
+	// Ready backends of all, by the API, and those of them that neither checks nor proxies hold for failed; HealthKnown says that
+	// the plane was asked for that.
 	Ready       int    `json:"ready"`
 	Total       int    `json:"total"`
 	Healthy     int    `json:"healthy"`
 	HealthKnown bool   `json:"healthKnown"`
-	Requests    uint64 `json:"requests"` // of the group over all proxies, whichever route sent them
+	Requests    uint64 `json:"requests"` // that the route sent to the group, at all proxies that answer
 	Errors      uint64 `json:"errors"`
 }

@@ -9,16 +9,15 @@ import (
 // Traffic is what one proxy has counted since it began.
 type Traffic struct {
 	Requests  []RequestFigures  // of the routes that have taken requests, sorted
-	Groups    []GroupTraffic    // of the groups that have taken requests or connections, sorted
+	Services  []ServiceTraffic  // of all Services of a namespace and an Upstream that have taken requests or connections, sorted
 	Listeners []ListenerTraffic // sorted
 	// Routes are the answers of those that have series of their own, sorted.
 	Routes []RouteTraffic
 }
 
-// GroupTraffic is what one proxy has counted of a group. Upstream is where its Service comes from; empty: it is of nobody.
-type GroupTraffic struct {
-	GroupFigures
-	Upstream string
+// ServiceTraffic is what one proxy has counted of the Services of a namespace that come from the same Upstream; empty: from none.
+type ServiceTraffic struct {
+	Namespace, Upstream string
 	Volume
 }
 

@@ -68,6 +68,7 @@ type fakeAgent struct {
 	flows    []model.Flow            // its flow table
 	mute     bool                    // it does not say what that has
 	counted  []model.FrontendFigures // its figures
+	requests []model.RequestFigures  // its proxy's
 	asked    chan *agentv1.Instruction
 	ended    error // why the last discovery stream ended
 	streams  int   // how many discovery streams are open
@@ -326,7 +327,7 @@ func (a *fakeAgent) observe(ctx context.Context, conn *grpc.ClientConn) {
 		}
 		if n := instruction.GetAskFigures(); n > 0 {
 			report.Figures = &agentv1.Figures{Asked: n}
-			report.Figures.Frontends = wire.FrontendFigures(a.counted)
+			report.Figures.Frontends, report.Figures.Requests = wire.FrontendFigures(a.counted), wire.RequestFigures(a.requests)
 		}
 		if q := instruction.GetAskFlows(); q != nil && !a.mute {
 			report.Flows = wire.Flows(q.GetAsked(), a.flows, false)

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"fairlead.dev/internal/console"
+	"fairlead.dev/internal/health"
 	"fairlead.dev/internal/model"
 )
 
@@ -40,23 +41,71 @@ func (p *Plane) WatchRoutes(ctx context.Context, after *console.Position, namesp
 	return p.routes.follow(ctx, p.serving.Load(), after, namespace)
 }
 
-// GroupFigures are what the proxies that answer in time have counted, by group.
-func (p *Plane) GroupFigures(ctx context.Context) map[model.GroupID]model.GroupFigures {
-	figures := map[model.GroupID]model.GroupFigures{}
+// RouteFigures are rows with the requests that the proxies which answer in time have counted, and with how many backends are healthy.
+func (p *Plane) RouteFigures(ctx context.Context, rows []model.RouteRow) []model.RouteRow {
 	if p.serving.Load() == 0 {
-		return figures
+		return rows
 	}
+	requests := map[model.RequestFigures]model.RequestFigures{}
 	for _, answer := range p.figures(ctx) {
-		for _, g := range answer.Groups {
-			sum, known := figures[g.Group]
-			g.Requests, g.Errors = g.Requests+sum.Requests, g.Errors+sum.Errors
-			if known {
-				g.Healthy = min(g.Healthy, sum.Healthy)
+		for i := range answer.Requests {
+			f := &answer.Requests[i]
+			sum := requests[f.Key()]
+			for class, n := range f.Classes {
+				sum.Classes[class] += n
 			}
-			figures[g.Group] = g
+			requests[f.Key()] = sum
 		}
 	}
-	return figures
+	rows = slices.Clone(rows)
+	for i := range rows {
+		rows[i].Backends = slices.Clone(rows[i].Backends)
+		for j := range rows[i].Backends {
+			b := &rows[i].Backends[j]
+			counted := requests[model.RequestFigures{Listener: rows[i].Listener, Host: rows[i].Host, Route: rows[i].Name, Group: b.Group}]
+			for class, n := range counted.Classes {
+				b.Requests += n
+				if class == 5 {
+					b.Errors += n
+				}
+			}
+		}
+	}
+	healthy, err := question(ctx, p, func(l *loop) map[model.GroupID]int { return l.healthy(rows) })
+	if err != nil {
+		return rows
+	}
+	for i := range rows {
+		for j := range rows[i].Backends {
+			b := &rows[i].Backends[j]
+			b.Healthy, b.HealthKnown = healthy[b.Group], true
+		}
+	}
+	return rows
+}
+
+// healthy are how many backends of the groups of rows are ready, and are held for failed neither by checks nor by proxies.
+func (l *loop) healthy(rows []model.RouteRow) map[model.GroupID]int {
+	counts := map[model.GroupID]int{}
+	for i := range rows {
+		for _, b := range rows[i].Backends {
+			group := l.catalog.Group(b.Group)
+			if _, counted := counts[b.Group]; counted || group == nil {
+				continue
+			}
+			counts[b.Group] = 0
+			set := l.catalog.Set(group.Set)
+			if set == nil {
+				continue
+			}
+			for _, x := range set.Backends {
+				if state, _ := l.health.Of(health.User{Group: b.Group}, x.Address); x.State == model.BackendReady && state != model.Unhealthy {
+					counts[b.Group]++
+				}
+			}
+		}
+	}
+	return counts
 }
 
 // of are the rows that are wanted.

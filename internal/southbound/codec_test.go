@@ -50,7 +50,7 @@ func TestMessagesTakeNoMoreMemory(t *testing.T) {
 		report.Checks = append(report.Checks, &agentv1.CheckResult{Name: fmt.Sprintf("%064d", i), Health: "Unhealthy"})
 	}
 	for i := range 20_000 {
-		report.Figures.Groups = append(report.Figures.Groups, &agentv1.GroupFigures{Name: fmt.Sprintf("team-%d/app/80", i), Requests: 1 << 40})
+		report.Figures.Requests = append(report.Figures.Requests, &agentv1.RequestFigures{Group: fmt.Sprintf("team-%d/app/80", i), Classes: []uint64{1 << 40}})
 	}
 	claims := &discoveryv3.DeltaDiscoveryRequest{InitialResourceVersions: map[string]string{}}
 	for i := range 60_000 {
@@ -81,13 +81,13 @@ func TestTrimmedReportsHoldNothingElse(t *testing.T) {
 		Sessions: make([]*agentv1.Session, many), Vips: make([]*agentv1.VipState, many), Frontends: make([]*agentv1.FrontendState, many),
 		Checks: make([]*agentv1.CheckResult, many), Ejected: make([]*agentv1.Ejected, many), Addresses: make([]string, many),
 		Applied: &agentv1.Applied{Problems: make([]*agentv1.Problem, many)},
-		Figures: &agentv1.Figures{Groups: make([]*agentv1.GroupFigures, many), Frontends: make([]*agentv1.FrontendFigures, many), Drops: map[string]uint64{}},
+		Figures: &agentv1.Figures{Requests: make([]*agentv1.RequestFigures, many), Frontends: make([]*agentv1.FrontendFigures, many), Drops: map[string]uint64{}},
 		Flows:   &agentv1.Flows{Flows: make([]*agentv1.Flow, many)},
 	}
 	for i := range many {
 		r.Sessions[i], r.Vips[i], r.Frontends[i], r.Checks[i] = &agentv1.Session{}, &agentv1.VipState{}, &agentv1.FrontendState{}, &agentv1.CheckResult{}
 		r.Ejected[i], r.Applied.Problems[i] = &agentv1.Ejected{}, &agentv1.Problem{}
-		r.Figures.Groups[i], r.Figures.Frontends[i] = &agentv1.GroupFigures{}, &agentv1.FrontendFigures{}
+		r.Figures.Requests[i], r.Figures.Frontends[i] = &agentv1.RequestFigures{}, &agentv1.FrontendFigures{}
 		r.Figures.Drops[fmt.Sprint(i)], r.Flows.Flows[i] = 1, &agentv1.Flow{}
 	}
 	r.Sessions[0].Advertised = make([]string, many)
@@ -95,7 +95,7 @@ func TestTrimmedReportsHoldNothingElse(t *testing.T) {
 	for name, c := range map[string]struct{ holds, most int }{
 		"sessions": {cap(r.Sessions), 2 * maxSessions}, "prefixes": {cap(r.Sessions[0].Advertised), 2 * maxVIPs}, "VIPs": {cap(r.Vips), 2 * maxVIPs},
 		"frontends": {cap(r.Frontends), 2 * maxFrontends}, "checks": {cap(r.Checks), maxChecks + maxChecks/4}, "ejected": {cap(r.Ejected), maxFigures + maxFigures/4},
-		"problems": {cap(r.Applied.Problems), 2 * maxProblems}, "groups": {cap(r.Figures.Groups), maxFigures + maxFigures/4},
+		"problems": {cap(r.Applied.Problems), 2 * maxProblems}, "requests": {cap(r.Figures.Requests), maxFigures + maxFigures/4},
 		"figures of frontends": {cap(r.Figures.Frontends), 2 * maxFrontends}, "reasons": {len(r.Figures.Drops), maxReasons},
 		"flows": {cap(r.Flows.Flows), maxFigures + maxFigures/4},
 	} {

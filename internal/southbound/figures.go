@@ -27,7 +27,6 @@ const (
 
 // Figures are the counters of one machine.
 type Figures struct {
-	Groups    []model.GroupFigures
 	Requests  []model.RequestFigures
 	Totals    []model.TrafficTotal
 	Frontends []model.FrontendFigures
@@ -58,7 +57,7 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
 	answers := make(map[string]Figures, len(told))
 	for machine, f := range told {
-		answers[machine] = Figures{Groups: wire.FiguresOf(f), Requests: wire.RequestFiguresOf(f.GetRequests()), Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
+		answers[machine] = Figures{Requests: wire.RequestFiguresOf(f.GetRequests()), Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
 	}
 	return answers
 }
@@ -202,14 +201,11 @@ func trimFigures(f *agentv1.Figures) {
 	if f == nil {
 		return
 	}
-	f.Groups = slices.DeleteFunc(first(f.GetGroups(), maxFigures), func(g *agentv1.GroupFigures) bool {
-		return len(g.GetName()) > maxName
-	})
 	f.Frontends = slices.DeleteFunc(first(f.GetFrontends(), maxFrontends), func(g *agentv1.FrontendFigures) bool {
 		return len(g.GetName()) > maxName
 	})
 	f.Requests = slices.DeleteFunc(first(f.GetRequests(), maxFigures), func(r *agentv1.RequestFigures) bool {
-		return len(r.GetListener()) > maxName || len(r.GetHost()) > maxName || len(r.GetRoute()) > maxName || len(r.GetClasses()) > model.StatusClasses
+		return len(r.GetListener()) > maxName || len(r.GetHost()) > maxName || len(r.GetRoute()) > maxName || len(r.GetGroup()) > maxName || len(r.GetClasses()) > model.StatusClasses
 	})
 	f.Totals = slices.DeleteFunc(first(f.GetTotals(), maxTotals), func(t *agentv1.Total) bool {
 		return len(t.GetBy()) > maxName || len(t.GetName()) > maxName || len(t.GetClasses()) > model.StatusClasses || len(t.GetBuckets()) > maxBuckets

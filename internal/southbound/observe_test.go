@@ -196,7 +196,7 @@ func TestFigures(t *testing.T) {
 			}
 			_ = answering.client.Send(&agentv1.Report{AgentVersion: "v1", Figures: &agentv1.Figures{
 				Asked:     instruction.GetAskFigures(),
-				Groups:    []*agentv1.GroupFigures{{Name: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}},
+				Requests:  []*agentv1.RequestFigures{{Listener: "http-80", Group: "team/app/80", Classes: []uint64{0, 0, 7}}},
 				Frontends: []*agentv1.FrontendFigures{{Name: "tcp://192.0.2.1:80", Packets: 5}},
 				Drops:     map[string]uint64{"no-backend": 9, strings.Repeat("x", maxName+1): 1},
 			}})
@@ -204,8 +204,8 @@ func TestFigures(t *testing.T) {
 	}()
 	for range 2 {
 		got := r.server.Figures(t.Context())
-		want := model.GroupFigures{Group: "team/app/80", Requests: 7, Errors: 1, Backends: 2, Healthy: 1}
-		if len(got) != 1 || len(got["edge-1"].Groups) != 1 || got["edge-1"].Groups[0] != want || got["edge-1"].Drops["no-backend"] != 9 ||
+		want := model.RequestFigures{Listener: "http-80", Group: "team/app/80", Classes: [model.StatusClasses]uint64{2: 7}}
+		if len(got) != 1 || len(got["edge-1"].Requests) != 1 || got["edge-1"].Requests[0] != want || got["edge-1"].Drops["no-backend"] != 9 ||
 			len(got["edge-1"].Frontends) != 1 || got["edge-1"].Frontends[0].Packets != 5 {
 			t.Errorf("figures %+v", got)
 		}

@@ -79,22 +79,22 @@ func (b By) Counted(t model.Traffic) []Counted {
 	return nil
 }
 
-// byNamespace names groups by the namespace of their Service.
+// byNamespace names Services by their namespace.
 func byNamespace(t model.Traffic) []Counted {
-	list := make([]Counted, 0, len(t.Groups))
-	for i := range t.Groups {
-		g := &t.Groups[i]
-		list = append(list, Counted{Key: string(g.Group), Name: orNone(g.Group.Namespace()), Volume: g.Volume})
+	list := make([]Counted, 0, len(t.Services))
+	for i := range t.Services {
+		s := &t.Services[i]
+		list = append(list, Counted{Key: s.Namespace + "@" + s.Upstream, Name: orNone(s.Namespace), Volume: s.Volume})
 	}
 	return list
 }
 
-// byUpstream names the groups of Upstreams.
+// byUpstream names the Services of Upstreams.
 func byUpstream(t model.Traffic) []Counted {
 	var list []Counted
-	for i := range t.Groups {
-		if g := &t.Groups[i]; g.Upstream != "" {
-			list = append(list, Counted{Key: string(g.Group), Name: g.Upstream, Volume: g.Volume})
+	for i := range t.Services {
+		if s := &t.Services[i]; s.Upstream != "" {
+			list = append(list, Counted{Key: s.Namespace + "@" + s.Upstream, Name: s.Upstream, Volume: s.Volume})
 		}
 	}
 	return list

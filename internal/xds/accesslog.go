@@ -43,7 +43,7 @@ var accessFields = map[string]string{
 	"bytes_out":         "%BYTES_SENT%",
 	"duration_ms":       "%DURATION%",
 	"backend":           "%UPSTREAM_HOST%",
-	"group":             "%UPSTREAM_CLUSTER%",
+	"group":             "%UPSTREAM_CLUSTER_RAW%",
 	"route":             "%ROUTE_NAME%",
 	"attempts":          "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
 	"request_id":        "%REQ(X-REQUEST-ID):128%",

@@ -22,13 +22,14 @@ const (
 	StatListener = "@listener" // model.Listener's ID
 	StatHost     = "@host"     // model.VirtualHost's Host; empty: no virtual host has the request's host
 	StatRoute    = "@route"    // model.Route's Name; empty: no route matches
+	StatGroup    = "@group"    // model.BackendGroup's ID; empty: the request was sent to none
 	StatClass    = "@class"    // of the status, such as "2xx"; "none": the client left before an answer
 )
 
 // maxRequestCounters bounds the counters of requests of one listener. Requests beyond have none.
 const maxRequestCounters = 100_000
 
-// requestStats counts the requests of a listener by host, route and class of the status (ADR 55). Each listener has
+// requestStats counts the requests of a listener by host, route, group and class of the status (ADR 55). Each listener has
 // a scope of its own: with a shared one (sharing_name) Envoy 1.40 crashes when it validates a configuration and ends.
 func requestStats(l model.Listener) *accesslogv3.AccessLog {
 	return accessLogger("envoy.access_loggers.stats", &statslogv3.Config{
@@ -40,6 +41,7 @@ func requestStats(l model.Listener) *accesslogv3.AccessLog {
 				{Name: StatListener, ValueFormat: string(l.ID)},
 				{Name: StatHost, ValueFormat: "%METADATA(VIRTUAL_HOST:" + scopeFilter + ":" + hostName + ")%"},
 				{Name: StatRoute, ValueFormat: "%ROUTE_NAME%"},
+				{Name: StatGroup, ValueFormat: "%UPSTREAM_CLUSTER_RAW%"},
 				{Name: StatClass, ValueFormat: "%RESPONSE_CODE%", Rules: classes()},
 			}},
 			ValueFixed: wrapperspb.UInt64(1),

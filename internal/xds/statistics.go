@@ -9,18 +9,14 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// Statistics of Envoy that we read, by the ends of their names. Those of a cluster are the figures of a group.
+// Statistics of Envoy that we read, by the ends of their names. Those of clusters are of a namespace and an Upstream.
 const (
-	StatRequests     = "upstream_rq_total"
-	StatErrors       = "upstream_rq_5xx"
 	StatTime         = "upstream_rq_time" // a histogram, in milliseconds
 	StatRetries      = "upstream_rq_retry"
 	StatResetByOther = "upstream_rq_rx_reset"
 	StatResetByUs    = "upstream_rq_tx_reset"
 	StatToBackend    = "upstream_cx_tx_bytes_total"
 	StatFromBackend  = "upstream_cx_rx_bytes_total"
-	StatBackends     = "membership_total"
-	StatHealthy      = "membership_healthy"
 )
 
 // Statistics of a connection manager (http.ID) and of a TCP proxy (tcp.ID), and those of a listener (listener.ID).
@@ -34,11 +30,11 @@ const (
 	StatConnectionsAccepted = "downstream_cx_total"
 )
 
-// clusterStatistics are all statistics of a cluster that exist. There are as many clusters as Services, and whoever asks Envoy
-// for statistics has its main thread look at each one. Envoy itself reads outlier_detection.ejections_active, by which it
-// bounds ejections; init_fetch_timeout says that a cluster came without its backends.
+// clusterStatistics are all statistics of clusters that exist. Whoever asks Envoy for statistics has its main thread look at each
+// one. init_fetch_timeout says that a cluster came without its backends. Membership has none: a gauge that several clusters set
+// is of the last one.
 var clusterStatistics = []string{
-	StatRequests, StatErrors, "upstream_rq_[1-4]xx", StatTime, StatRetries, StatResetByOther, StatResetByUs, StatToBackend, StatFromBackend, StatBackends, StatHealthy,
+	"upstream_rq_[1-5]xx", StatTime, StatRetries, StatResetByOther, StatResetByUs, StatToBackend, StatFromBackend,
 	"init_fetch_timeout", `outlier_detection\.ejections_active`,
 }
 
@@ -63,15 +59,14 @@ func statistics() *metricsv3.StatsMatcher {
 	return &metricsv3.StatsMatcher{StatsMatcher: &metricsv3.StatsMatcher_InclusionList{InclusionList: &matcherv3.ListStringMatcher{Patterns: patterns}}}
 }
 
-// upstreamInStat stands between a group and its Upstream in the names of a cluster's statistics, and dotInStat for each "." of the Upstream.
+// upstreamInStat stands between the namespace and the Upstream in the names of clusters' statistics, and dotInStat for each "." of the
+// Upstream.
 const upstreamInStat, dotInStat = "@", "|"
 
-// statOfGroup is the name of a cluster in its statistics; empty: its own.
+// statOfGroup is the name of a cluster in its statistics: all clusters of a namespace that come from the same Upstream share theirs.
+// There are as many clusters as Services, and Envoy's main thread looks at each statistic (ADR 58).
 func statOfGroup(g model.BackendGroup) string {
-	if g.Upstream == "" {
-		return ""
-	}
-	return string(g.ID) + upstreamInStat + strings.ReplaceAll(g.Upstream, ".", dotInStat)
+	return g.ID.Namespace() + upstreamInStat + strings.ReplaceAll(g.Upstream, ".", dotInStat)
 }
 
 // statOfRoute has Envoy record the times of a route by its owner (vhost.HOST.route.OWNER.upstream_rq_time); empty: it records none.
@@ -82,8 +77,9 @@ func statOfRoute(r model.Route) string {
 	return r.Owner.Kind + "/" + r.Owner.Namespace + "/" + r.Owner.Name
 }
 
-// GroupOfStat is the group that a cluster's statistics are of, and the Upstream that its Service comes from; empty: of nobody.
-func GroupOfStat(name string) (group model.GroupID, upstream string) {
-	id, upstream, _ := strings.Cut(name, upstreamInStat)
-	return model.GroupID(id), strings.ReplaceAll(upstream, dotInStat, ".")
+// SharedStat is what clusters' statistics are of, by their name: the namespace, and the Upstream that its Services come from; empty: of
+// nobody. Clusters that are no groups of backends have other names.
+func SharedStat(name string) (namespace, upstream string, ok bool) {
+	namespace, upstream, ok = strings.Cut(name, upstreamInStat)
+	return namespace, strings.ReplaceAll(upstream, dotInStat, "."), ok && !strings.Contains(namespace, "/") // an older plane has clusters named by groups
 }

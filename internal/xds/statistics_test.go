@@ -25,9 +25,9 @@ func TestStatisticsAreChosen(t *testing.T) {
 		Owner:   model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "app"}, Measured: true,
 	}}})
 	w.get(l.Port, "a.test", "/")
-	const cluster = "cluster.ns/app/1@prod|eu."
+	const cluster = "cluster.ns@prod|eu."
 	want := []string{
-		cluster + "upstream_rq_total: 1", cluster + "upstream_rq_2xx: 1", cluster + "membership_total: 1", cluster + "membership_healthy: 1",
+		cluster + "upstream_rq_2xx: 1",
 		cluster + "upstream_rq_retry: 0", cluster + "upstream_rq_rx_reset: 0", cluster + "upstream_rq_tx_reset: 0",
 		cluster + "upstream_cx_rx_bytes_total: ", cluster + "upstream_cx_tx_bytes_total: ", cluster + "upstream_rq_time:",
 		cluster + "outlier_detection.ejections_active: 0",
@@ -48,19 +48,17 @@ func TestStatisticsAreChosen(t *testing.T) {
 		if many := regexp.MustCompile(`(?m)^(vhost\..*(rq_total|xx|rq_retry)|sds\.|scoped_rds\.|.*\.rds\.|.*\.ssl\.certificate\.|.*\.external\.).*`).FindString(text); many != "" {
 			return fmt.Errorf("there is %s", many)
 		}
-		if n := strings.Count("\n"+text, "\n"+cluster); n > 13 {
-			return fmt.Errorf("a cluster has %d statistics, at most 13 are wanted", n)
+		if n := strings.Count("\n"+text, "\n"+cluster); n > 11 {
+			return fmt.Errorf("a cluster has %d statistics, at most 11 are wanted", n)
 		}
 		return nil
 	})
 }
 
-func TestGroupOfStat(t *testing.T) {
-	for name, want := range map[string][2]string{
-		"ns/app/80": {"ns/app/80"}, "ns/app/80~1f@prod": {"ns/app/80~1f", "prod"}, "ns/app/80@a|b|c": {"ns/app/80", "a.b.c"},
-	} {
-		group, upstream := xds.GroupOfStat(name)
-		if got := [2]string{string(group), upstream}; got != want {
+func TestSharedStat(t *testing.T) {
+	for name, want := range map[string]string{"ns@": "ns  true", "ns@prod": "ns prod true", "ns@a|b|c": "ns a.b.c true", "fairlead-agent": "fairlead-agent  false", "ns/app/80@prod": "ns/app/80 prod false"} {
+		namespace, upstream, ok := xds.SharedStat(name)
+		if got := fmt.Sprint(namespace, " ", upstream, " ", ok); got != want {
 			t.Errorf("%s is of %q, want %q", name, got, want)
 		}
 	}

@@ -7,12 +7,17 @@ import (
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
+	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"fairlead.dev/internal/model"
 )
+
+// TapGroup is the tag of a record with the group that the request was sent to. The record's own upstream_cluster is the name that
+// clusters share in their statistics.
+const TapGroup = "group"
 
 const (
 	// tapFlush is how long a record may wait for others, and tapBuffer how many bytes of them.
@@ -29,6 +34,7 @@ func tapLog() *accesslogv3.AccessLog {
 		CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
 			LogName: model.TapLayer, GrpcService: grpcTo(adsName), TransportApiVersion: corev3.ApiVersion_V3,
 			BufferFlushInterval: durationpb.New(tapFlush), BufferSizeBytes: wrapperspb.UInt32(tapBuffer),
+			CustomTags: []*tracingv3.CustomTag{{Tag: TapGroup, Type: &tracingv3.CustomTag_Value{Value: "%UPSTREAM_CLUSTER_RAW%"}}},
 		},
 		AdditionalRequestHeadersToLog: model.TapHeaders(), AdditionalResponseHeadersToLog: model.TapResponseHeaders(),
 	})

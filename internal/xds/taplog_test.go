@@ -10,14 +10,15 @@ import (
 	"fairlead.dev/internal/xds"
 )
 
-// Envoy sends no record before the key is set, and then each request with its route and the headers that may be recorded:
+// Envoy sends no record before the key is set, and then each request with its route, its group and the headers that may be recorded:
 // none that is a credential, whatever the client sends.
 func TestRequestsAreTapped(t *testing.T) {
 	w := newWorld(t)
 	l := model.Listener{ID: "shared/http", Port: freePort(t), Protocol: model.ProtocolHTTP}
 	const route = "HTTPRoute/team/app/rules/0/matches/0"
+	w.serveGroup(model.BackendGroup{ID: "team/app/80", Upstream: "east"}, w.backend("app"))
 	w.listen(l, xds.Options{}, model.VirtualHost{HostKey: model.HostKey{Listener: l.ID, Host: "a.test"}, Routes: []model.Route{{
-		Name: route, Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: "/"}}, Respond: &model.Respond{Status: 204},
+		Name: route, Match: model.Match{Path: model.PathMatch{Kind: model.PathPrefix, Value: "/"}}, Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: "team/app/80", Weight: 1}}},
 	}}})
 	w.get(l.Port, "a.test", "/before")
 	w.ads.Samples.Set(map[string]any{model.TapKey: 100})
@@ -32,7 +33,8 @@ func TestRequestsAreTapped(t *testing.T) {
 		}
 	})
 	request := first.GetRequest()
-	if request.GetPath() != "/after" || first.GetCommonProperties().GetRouteName() != route || first.GetResponse().GetResponseCode().GetValue() != 204 {
+	if request.GetPath() != "/after" || first.GetCommonProperties().GetRouteName() != route || first.GetResponse().GetResponseCode().GetValue() != 200 ||
+		first.GetCommonProperties().GetCustomTags()[xds.TapGroup] != "team/app/80" {
 		t.Errorf("record: %v", first)
 	}
 	if headers := request.GetRequestHeaders(); headers["x-version"] != "two" || headers["authorization"] != "" || headers["cookie"] != "" || headers["x-api-key"] != "" {

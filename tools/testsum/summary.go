@@ -42,6 +42,12 @@ type skip struct {
 	allowed           bool
 }
 
+// failure is a test that failed, or never ended, with the first thing that it said.
+type failure struct {
+	name, says string
+	ended      bool
+}
+
 type summary struct {
 	out      io.Writer
 	allowed  allowList
@@ -49,7 +55,7 @@ type summary struct {
 	builds   map[string][]string // compiler output of each package that did not build
 	skips    []skip
 	passed   int
-	failed   []string
+	failed   []failure
 	skipped  int
 }
 
@@ -137,7 +143,9 @@ func (s *summary) endPackage(p *packageRun, e event) {
 		failed = []string{""} // did not build, died outside a test, or TestMain failed
 	}
 	for _, name := range failed {
-		s.failed = append(s.failed, strings.TrimSuffix(p.name+" "+name, " "))
+		s.failed = append(s.failed, failure{
+			name: strings.TrimSuffix(p.name+" "+name, " "), says: firstWords(p.tests[name].output), ended: p.tests[name].result != "",
+		})
 	}
 	switch {
 	case len(failed) > 0:
@@ -197,6 +205,19 @@ func (s *summary) indent(output []string) {
 	}
 }
 
+// mostSaid bounds what is repeated of a failure.
+const mostSaid = 300
+
+// firstWords is the first line that a test said itself. Lines of logs name no file.
+func firstWords(output []string) string {
+	for line := range strings.Lines(strings.Join(output, "")) {
+		if text := strings.TrimSpace(line); place.MatchString(line) || strings.HasPrefix(text, "panic:") {
+			return text[:min(len(text), mostSaid)]
+		}
+	}
+	return ""
+}
+
 var place = regexp.MustCompile(`^\s+\S+\.go:\d+: `)
 
 // reason is what a skipped test said when it skipped, without file and line.
@@ -235,8 +256,15 @@ func (s *summary) finish() bool {
 	}
 	if len(s.failed) > 0 {
 		fmt.Fprintln(s.out, "\nfailed:")
-		for _, name := range s.failed {
-			fmt.Fprintf(s.out, "  %s\n", name)
+		for _, f := range s.failed {
+			switch {
+			case !f.ended:
+				fmt.Fprintf(s.out, "  %s\n      had not ended when its process did\n", f.name)
+			case f.says != "":
+				fmt.Fprintf(s.out, "  %s\n      %s\n", f.name, f.says)
+			default:
+				fmt.Fprintf(s.out, "  %s\n", f.name)
+			}
 		}
 	}
 	empty := s.passed+len(s.failed)+s.skipped == 0

@@ -26,7 +26,7 @@ type RouteBackend struct {
 	Total       int    `json:"total"`
 	Healthy     int    `json:"healthy"`
 	HealthKnown bool   `json:"healthKnown"`
-	Requests    uint64 `json:"requests"` // of the group over all proxies, whichever route sent them
+	Requests    uint64 `json:"requests"` // that the route sent to the group, at all proxies that answer
 	Errors      uint64 `json:"errors"`
 }
 

@@ -19,12 +19,13 @@ func readRequest(line string) (of model.RequestFigures, class model.StatusClass,
 	_, rest, is := strings.Cut(name, "."+xds.StatListener+".")
 	listener, rest, isHost := strings.Cut(rest, "."+xds.StatHost+".")
 	host, rest, isRoute := strings.Cut(rest, "."+xds.StatRoute+".")
-	route, word, isClass := strings.Cut(rest, "."+xds.StatClass+".")
+	route, rest, isGroup := strings.Cut(rest, "."+xds.StatGroup+".")
+	group, word, isClass := strings.Cut(rest, "."+xds.StatClass+".")
 	class, known := classes[word]
-	if !is || !isHost || !isRoute || !isClass || !known {
+	if !is || !isHost || !isRoute || !isGroup || !isClass || !known {
 		return of, 0, 0, false
 	}
-	return model.RequestFigures{Listener: model.ListenerID(listener), Host: host, Route: route}, class, n, true
+	return model.RequestFigures{Listener: model.ListenerID(listener), Host: host, Route: route, Group: model.GroupID(group)}, class, n, true
 }
 
 // classes are the classes by their names.

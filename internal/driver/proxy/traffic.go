@@ -35,7 +35,7 @@ const gatherStats = "/stats?type=TextReadouts&usedonly&filter=^none$"
 // trafficStats asks for all at once: Envoy looks at each of its statistics for each question.
 var trafficStats = "/stats?usedonly&histogram_buckets=detailed&filter=" + url.QueryEscape("^("+strings.Join([]string{
 	xds.RequestStats + "[.]requests[.]",
-	"cluster[.][^.]+[.](" + strings.Join(slices.Sorted(maps.Keys(groupStats)), "|") + ")$",
+	"cluster[.][^.]+[.](" + strings.Join(slices.Sorted(maps.Keys(clusterStats)), "|") + ")$",
 	"(http|tcp|listener)[.].*[.](" + strings.Join(slices.Sorted(maps.Keys(listenerStats)), "|") + ")$",
 	"vhost[.].*[.]route[.].*[.]" + xds.StatTime + "$",
 }, "|")+")")
@@ -58,26 +58,23 @@ func (s *Supervisor) Traffic(ctx context.Context) (model.Traffic, error) {
 // counts are those that are read of a statistic with a number as its value.
 type counts struct {
 	requests  map[model.RequestFigures]*model.RequestFigures // by what has no requests
-	groups    map[string]*model.GroupTraffic
+	services  map[string]*model.ServiceTraffic               // by the name that their clusters share
 	listeners map[string]*model.ListenerTraffic
 	routes    map[string]*model.RouteTraffic
 }
 
-// groupStats are the statistics of clusters that figures are made of.
-var groupStats = map[string]func(g *model.GroupTraffic, n uint64){
-	xds.StatRequests:     func(g *model.GroupTraffic, n uint64) { g.Requests = n },
-	xds.StatErrors:       func(g *model.GroupTraffic, n uint64) { g.Errors, g.Answers[5] = n, n },
-	"upstream_rq_4xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[4] = n },
-	"upstream_rq_3xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[3] = n },
-	"upstream_rq_2xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[2] = n },
-	"upstream_rq_1xx":    func(g *model.GroupTraffic, n uint64) { g.Answers[1] = n },
-	xds.StatBackends:     func(g *model.GroupTraffic, n uint64) { g.Backends = uint32(min(n, 1<<31)) },
-	xds.StatHealthy:      func(g *model.GroupTraffic, n uint64) { g.Healthy = uint32(min(n, 1<<31)) },
-	xds.StatRetries:      func(g *model.GroupTraffic, n uint64) { g.Retries = n },
-	xds.StatResetByOther: func(g *model.GroupTraffic, n uint64) { g.Resets += n },
-	xds.StatResetByUs:    func(g *model.GroupTraffic, n uint64) { g.Resets += n },
-	xds.StatToBackend:    func(g *model.GroupTraffic, n uint64) { g.Received = n },
-	xds.StatFromBackend:  func(g *model.GroupTraffic, n uint64) { g.Sent = n },
+// clusterStats are the statistics of clusters.
+var clusterStats = map[string]func(s *model.ServiceTraffic, n uint64){
+	"upstream_rq_5xx":    func(s *model.ServiceTraffic, n uint64) { s.Answers[5] = n },
+	"upstream_rq_4xx":    func(s *model.ServiceTraffic, n uint64) { s.Answers[4] = n },
+	"upstream_rq_3xx":    func(s *model.ServiceTraffic, n uint64) { s.Answers[3] = n },
+	"upstream_rq_2xx":    func(s *model.ServiceTraffic, n uint64) { s.Answers[2] = n },
+	"upstream_rq_1xx":    func(s *model.ServiceTraffic, n uint64) { s.Answers[1] = n },
+	xds.StatRetries:      func(s *model.ServiceTraffic, n uint64) { s.Retries = n },
+	xds.StatResetByOther: func(s *model.ServiceTraffic, n uint64) { s.Resets += n },
+	xds.StatResetByUs:    func(s *model.ServiceTraffic, n uint64) { s.Resets += n },
+	xds.StatToBackend:    func(s *model.ServiceTraffic, n uint64) { s.Received = n },
+	xds.StatFromBackend:  func(s *model.ServiceTraffic, n uint64) { s.Sent = n },
 	xds.StatTime:         nil,
 }
 
@@ -95,7 +92,7 @@ var listenerStats = map[string]func(l *model.ListenerTraffic, n uint64){
 // readTraffic reads Envoy's answer in text: "name: number" or, of a histogram, "name:" and then lines with its buckets.
 func readTraffic(r io.Reader) (model.Traffic, error) {
 	c := counts{
-		requests: map[model.RequestFigures]*model.RequestFigures{}, groups: map[string]*model.GroupTraffic{},
+		requests: map[model.RequestFigures]*model.RequestFigures{}, services: map[string]*model.ServiceTraffic{},
 		listeners: map[string]*model.ListenerTraffic{}, routes: map[string]*model.RouteTraffic{},
 	}
 	lines := bufio.NewScanner(r)
@@ -138,8 +135,8 @@ func (c *counts) take(name, line string, n uint64) {
 	kind, of, statistic := split(name)
 	switch kind {
 	case "cluster":
-		if set := groupStats[statistic]; set != nil {
-			set(c.group(of), n)
+		if set, s := clusterStats[statistic], c.service(of); set != nil && s != nil {
+			set(s, n)
 		}
 	case "http", "tcp", "listener":
 		// Those of a listener's threads are in its own, too.
@@ -154,7 +151,9 @@ func (c *counts) takeHistogram(name, totals string) {
 	kind, of, statistic := split(name)
 	switch {
 	case kind == "cluster" && statistic == xds.StatTime:
-		readHistogram(totals, &c.group(of).Seconds)
+		if s := c.service(of); s != nil {
+			readHistogram(totals, &s.Seconds)
+		}
 	case kind == "http" && statistic == xds.StatClientTime && of != "admin":
 		readHistogram(totals, &c.listener(of).Seconds)
 	case kind == "vhost" && statistic == xds.StatTime:
@@ -177,12 +176,16 @@ func split(name string) (kind, of, statistic string) {
 	return kind, rest[:dot], rest[dot+1:]
 }
 
-func (c *counts) group(name string) *model.GroupTraffic {
-	if c.groups[name] == nil {
-		group, upstream := xds.GroupOfStat(name)
-		c.groups[name] = &model.GroupTraffic{GroupFigures: model.GroupFigures{Group: group}, Upstream: upstream}
+// service is what a cluster's statistics are of; nil: of no Services, such as the agent's own.
+func (c *counts) service(name string) *model.ServiceTraffic {
+	if c.services[name] == nil {
+		namespace, upstream, ok := xds.SharedStat(name)
+		if !ok {
+			return nil
+		}
+		c.services[name] = &model.ServiceTraffic{Namespace: namespace, Upstream: upstream}
 	}
-	return c.groups[name]
+	return c.services[name]
 }
 
 func (c *counts) listener(name string) *model.ListenerTraffic {
@@ -214,13 +217,14 @@ func (c *counts) traffic() model.Traffic {
 		t.Requests = append(t.Requests, *r)
 	}
 	slices.SortFunc(t.Requests, model.RequestFigures.Compare)
-	for _, g := range c.groups {
-		ours := g.Group.Namespace() == string(g.Group) // the agent's own cluster
-		if !ours && (g.Requests > 0 || g.Received+g.Sent > 0) {
-			t.Groups = append(t.Groups, *g)
+	for _, s := range c.services {
+		if s.Received+s.Sent > 0 || s.Answers != [model.StatusClasses]uint64{} {
+			t.Services = append(t.Services, *s)
 		}
 	}
-	slices.SortFunc(t.Groups, func(a, b model.GroupTraffic) int { return cmp.Compare(a.Group, b.Group) })
+	slices.SortFunc(t.Services, func(a, b model.ServiceTraffic) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Upstream, b.Upstream))
+	})
 	for _, l := range c.listeners {
 		t.Listeners = append(t.Listeners, *l)
 	}

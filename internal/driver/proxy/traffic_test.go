@@ -15,21 +15,22 @@ import (
 func TestTrafficIsRead(t *testing.T) {
 	got, err := readTraffic(strings.NewReader(`cluster.fairlead-agent.membership_total: 1
 cluster.fairlead-agent.upstream_rq_total: 1
-cluster.team/b/80@prod|eu.membership_healthy: 1
-cluster.team/b/80@prod|eu.membership_total: 2
-cluster.team/b/80@prod|eu.upstream_rq_2xx: 37
-cluster.team/b/80@prod|eu.upstream_rq_5xx: 3
-cluster.team/b/80@prod|eu.upstream_rq_total: 40
-cluster.team/b/80@prod|eu.upstream_rq_retry: 5
-cluster.team/b/80@prod|eu.upstream_rq_rx_reset: 6
-cluster.team/b/80@prod|eu.upstream_rq_tx_reset: 7
-cluster.team/b/80@prod|eu.upstream_cx_tx_bytes_total: 800
-cluster.team/b/80@prod|eu.upstream_cx_rx_bytes_total: 900
-cluster.team/a/80~1f.upstream_rq_total: 5
-cluster.team/idle/80.membership_total: 7
+cluster.team@prod|eu.membership_healthy: 1
+cluster.team@prod|eu.membership_total: 2
+cluster.team@prod|eu.upstream_rq_2xx: 37
+cluster.team@prod|eu.upstream_rq_5xx: 3
+cluster.team@prod|eu.upstream_rq_retry: 5
+cluster.team@prod|eu.upstream_rq_rx_reset: 6
+cluster.team@prod|eu.upstream_rq_tx_reset: 7
+cluster.team@prod|eu.upstream_cx_tx_bytes_total: 800
+cluster.team@prod|eu.upstream_cx_rx_bytes_total: 900
+cluster.team@.upstream_rq_2xx: 5
+cluster.idle@.upstream_rq_2xx: 0
 cluster.odd
-cluster.team/c/80.upstream_rq_total: many
-fairlead.requests.@listener.http-80.@host.a.test.@route.HTTPRoute/team/app/rules/0/matches/0.@class.2xx: 12
+cluster.odd@.upstream_rq_2xx: many
+cluster.fairlead-agent.upstream_rq_2xx: 9
+fairlead.requests.@listener.http-80.@host.a.test.@route.HTTPRoute/team/app/rules/0/matches/0.@group.team/a/80.@class.2xx: 12
+fairlead.requests.@listener.http-80.@host.a.test.@route.HTTPRoute/team/app/rules/0/matches/0.@group..@class.4xx: 1
 http.admin.downstream_cx_rx_bytes_total: 1000
 http.http-80_team_web.v1.downstream_cx_active: 9
 http.http-80_team_web.v1.downstream_cx_rx_bytes_total: 10
@@ -42,7 +43,7 @@ listener.http-80_team_web.v1.worker_0.downstream_cx_total: 4
 listener.admin.downstream_cx_total: 77
 tcp.tcp-5432.downstream_cx_rx_bytes_total: 30
 tcp.tcp-5432.downstream_cx_tx_bytes_total: 40
-cluster.team/b/80@prod|eu.upstream_rq_time:
+cluster.team@prod|eu.upstream_rq_time:
   totals=0,0:3, 3,0.1:2, 120,10:1
   intervals=0,0:3
   summary=P0(nan,0) P25(nan,0)
@@ -65,12 +66,13 @@ vhost.b.test.route.HTTPRoute/team/app.upstream_rq_time:
 		return h
 	}
 	want := model.Traffic{
-		Requests: []model.RequestFigures{{
-			Listener: "http-80", Host: "a.test", Route: "HTTPRoute/team/app/rules/0/matches/0", Classes: [model.StatusClasses]uint64{2: 12},
-		}},
-		Groups: []model.GroupTraffic{
-			{GroupFigures: model.GroupFigures{Group: "team/a/80~1f", Requests: 5}},
-			{GroupFigures: model.GroupFigures{Group: "team/b/80", Requests: 40, Errors: 3, Backends: 2, Healthy: 1}, Upstream: "prod.eu", Volume: model.Volume{
+		Requests: []model.RequestFigures{
+			{Listener: "http-80", Host: "a.test", Route: "HTTPRoute/team/app/rules/0/matches/0", Classes: [model.StatusClasses]uint64{4: 1}},
+			{Listener: "http-80", Host: "a.test", Route: "HTTPRoute/team/app/rules/0/matches/0", Group: "team/a/80", Classes: [model.StatusClasses]uint64{2: 12}},
+		},
+		Services: []model.ServiceTraffic{
+			{Namespace: "team", Volume: model.Volume{Answers: [model.StatusClasses]uint64{2: 5}}},
+			{Namespace: "team", Upstream: "prod.eu", Volume: model.Volume{
 				Received: 800, Sent: 900, Retries: 5, Resets: 13, Answers: [model.StatusClasses]uint64{2: 37, 5: 3},
 				Seconds: times(.0005, .0005, .0005, .0035, .0035, .125),
 			}},
@@ -84,12 +86,12 @@ vhost.b.test.route.HTTPRoute/team/app.upstream_rq_time:
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)
 	}
-	if sum := want.Groups[1].Seconds.Micros; math.Abs(float64(sum)-133500) > 1 {
+	if sum := want.Services[1].Seconds.Micros; math.Abs(float64(sum)-133500) > 1 {
 		t.Errorf("the sum is %d µs, want 133,500", sum)
 	}
 }
 
-var ownStreams = regexp.MustCompile(`(?m)^cluster\.fairlead-agent\.upstream_rq_total: [1-9]`)
+var ownStreams = regexp.MustCompile(`(?m)^cluster\.fairlead-agent\.upstream_rq_2xx: [1-9]`)
 
 // The question is one that Envoy answers: with what it has counted of its own streams to the agent.
 func TestTrafficOfARealProxy(t *testing.T) {

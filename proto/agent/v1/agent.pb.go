@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37, 0}
 }
 
 type Proxy_State int32
@@ -197,7 +197,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -2715,13 +2715,11 @@ type Figures struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number with which the plane asked.
 	Asked uint64 `protobuf:"varint,1,opt,name=asked,proto3" json:"asked,omitempty"`
-	// Those that have taken requests since the proxy began, sorted by name.
-	Groups []*GroupFigures `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
 	// Those of frontends, sorted by name.
 	Frontends []*FrontendFigures `protobuf:"bytes,3,rep,name=frontends,proto3" json:"frontends,omitempty"`
 	// Packets that were dropped, by the name of the reason.
 	Drops map[string]uint64 `protobuf:"bytes,4,rep,name=drops,proto3" json:"drops,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`
-	// Requests of clients that the proxy has counted since it began, sorted by listener, host and route.
+	// Requests of clients that the proxy has counted since it began, sorted by listener, host, route and group.
 	Requests []*RequestFigures `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	// What the agent has added up since it started, a total for each name.
 	Totals        []*Total `protobuf:"bytes,6,rep,name=totals,proto3" json:"totals,omitempty"`
@@ -2764,13 +2762,6 @@ func (x *Figures) GetAsked() uint64 {
 		return x.Asked
 	}
 	return 0
-}
-
-func (x *Figures) GetGroups() []*GroupFigures {
-	if x != nil {
-		return x.Groups
-	}
-	return nil
 }
 
 func (x *Figures) GetFrontends() []*FrontendFigures {
@@ -2940,7 +2931,7 @@ func (x *Total) GetCounts() []uint64 {
 	return nil
 }
 
-// RequestFigures are those of one route of one host.
+// RequestFigures are those of one route of one host, to one group.
 type RequestFigures struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Listener string                 `protobuf:"bytes,1,opt,name=listener,proto3" json:"listener,omitempty"`
@@ -2949,7 +2940,9 @@ type RequestFigures struct {
 	// The route's name; empty: no route matched.
 	Route string `protobuf:"bytes,3,opt,name=route,proto3" json:"route,omitempty"`
 	// Requests by the class of the status: none (the client left before an answer), 1xx, 2xx, 3xx, 4xx, 5xx.
-	Classes       []uint64 `protobuf:"varint,4,rep,packed,name=classes,proto3" json:"classes,omitempty"`
+	Classes []uint64 `protobuf:"varint,4,rep,packed,name=classes,proto3" json:"classes,omitempty"`
+	// The group that the requests were sent to; empty: to none.
+	Group         string `protobuf:"bytes,5,opt,name=group,proto3" json:"group,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3010,6 +3003,13 @@ func (x *RequestFigures) GetClasses() []uint64 {
 		return x.Classes
 	}
 	return nil
+}
+
+func (x *RequestFigures) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
 }
 
 // FrontendFigures are those of one frontend.
@@ -3208,85 +3208,6 @@ func (x *BackendFigures) GetOwned() uint64 {
 	return 0
 }
 
-// GroupFigures are those of one group of backends.
-type GroupFigures struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Requests sent to backends, tries included, and those answered 5xx.
-	Requests uint64 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
-	Errors   uint64 `protobuf:"varint,3,opt,name=errors,proto3" json:"errors,omitempty"`
-	// Backends that the proxy knows, and those that it holds for healthy.
-	Backends      uint32 `protobuf:"varint,4,opt,name=backends,proto3" json:"backends,omitempty"`
-	Healthy       uint32 `protobuf:"varint,5,opt,name=healthy,proto3" json:"healthy,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *GroupFigures) Reset() {
-	*x = GroupFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *GroupFigures) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*GroupFigures) ProtoMessage() {}
-
-func (x *GroupFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use GroupFigures.ProtoReflect.Descriptor instead.
-func (*GroupFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
-}
-
-func (x *GroupFigures) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
-func (x *GroupFigures) GetRequests() uint64 {
-	if x != nil {
-		return x.Requests
-	}
-	return 0
-}
-
-func (x *GroupFigures) GetErrors() uint64 {
-	if x != nil {
-		return x.Errors
-	}
-	return 0
-}
-
-func (x *GroupFigures) GetBackends() uint32 {
-	if x != nil {
-		return x.Backends
-	}
-	return 0
-}
-
-func (x *GroupFigures) GetHealthy() uint32 {
-	if x != nil {
-		return x.Healthy
-	}
-	return 0
-}
-
 // Session is one BGP session. Names of states and reasons are those of the model.
 type Session struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -3318,7 +3239,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3330,7 +3251,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3343,7 +3264,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Session) GetPeer() string {
@@ -3485,7 +3406,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3497,7 +3418,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3510,7 +3431,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -3555,7 +3476,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3567,7 +3488,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3580,7 +3501,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -3622,7 +3543,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3634,7 +3555,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3647,7 +3568,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -3704,7 +3625,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3637,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3650,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -3795,7 +3716,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3807,7 +3728,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3820,7 +3741,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -3874,7 +3795,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[41]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3886,7 +3807,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[41]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3899,7 +3820,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{41}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Trust) GetIssuer() []byte {
@@ -4155,10 +4076,9 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\fbackend_port\x18\x05 \x01(\rR\vbackendPort\x12\x18\n" +
 	"\amachine\x18\x06 \x01(\tR\amachine\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
-	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\x82\x03\n" +
+	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\xcf\x02\n" +
 	"\aFigures\x12\x14\n" +
-	"\x05asked\x18\x01 \x01(\x04R\x05asked\x127\n" +
-	"\x06groups\x18\x02 \x03(\v2\x1f.fairlead.agent.v1.GroupFiguresR\x06groups\x12@\n" +
+	"\x05asked\x18\x01 \x01(\x04R\x05asked\x12@\n" +
 	"\tfrontends\x18\x03 \x03(\v2\".fairlead.agent.v1.FrontendFiguresR\tfrontends\x12;\n" +
 	"\x05drops\x18\x04 \x03(\v2%.fairlead.agent.v1.Figures.DropsEntryR\x05drops\x12=\n" +
 	"\brequests\x18\x05 \x03(\v2!.fairlead.agent.v1.RequestFiguresR\brequests\x120\n" +
@@ -4166,7 +4086,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xa7\x02\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01J\x04\b\x02\x10\x03\"\xa7\x02\n" +
 	"\x05Total\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -4180,12 +4100,13 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\x06micros\x18\n" +
 	" \x01(\x04R\x06micros\x12\x18\n" +
 	"\abuckets\x18\v \x03(\x11R\abuckets\x12\x16\n" +
-	"\x06counts\x18\f \x03(\x04R\x06counts\"p\n" +
+	"\x06counts\x18\f \x03(\x04R\x06counts\"\x86\x01\n" +
 	"\x0eRequestFigures\x12\x1a\n" +
 	"\blistener\x18\x01 \x01(\tR\blistener\x12\x12\n" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x14\n" +
 	"\x05route\x18\x03 \x01(\tR\x05route\x12\x18\n" +
-	"\aclasses\x18\x04 \x03(\x04R\aclasses\"\xb1\x01\n" +
+	"\aclasses\x18\x04 \x03(\x04R\aclasses\x12\x14\n" +
+	"\x05group\x18\x05 \x01(\tR\x05group\"\xb1\x01\n" +
 	"\x0fFrontendFigures\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\apackets\x18\x02 \x01(\x04R\apackets\x12\x14\n" +
@@ -4204,13 +4125,7 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\ttunnelled\x18\t \x01(\x04R\ttunnelled\x12\x19\n" +
 	"\x05owned\x18\n" +
 	" \x01(\x04H\x00R\x05owned\x88\x01\x01B\b\n" +
-	"\x06_owned\"\x8c\x01\n" +
-	"\fGroupFigures\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
-	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
-	"\x06errors\x18\x03 \x01(\x04R\x06errors\x12\x1a\n" +
-	"\bbackends\x18\x04 \x01(\rR\bbackends\x12\x18\n" +
-	"\ahealthy\x18\x05 \x01(\rR\ahealthy\"\x92\x04\n" +
+	"\x06_owned\"\x92\x04\n" +
 	"\aSession\x12\x12\n" +
 	"\x04peer\x18\x01 \x01(\tR\x04peer\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\fR\aaddress\x12\x14\n" +
@@ -4302,7 +4217,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -4341,43 +4256,42 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*RequestFigures)(nil),        // 34: fairlead.agent.v1.RequestFigures
 	(*FrontendFigures)(nil),       // 35: fairlead.agent.v1.FrontendFigures
 	(*BackendFigures)(nil),        // 36: fairlead.agent.v1.BackendFigures
-	(*GroupFigures)(nil),          // 37: fairlead.agent.v1.GroupFigures
-	(*Session)(nil),               // 38: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 39: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 40: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 41: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 42: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 43: fairlead.agent.v1.Instruction
-	(*Trust)(nil),                 // 44: fairlead.agent.v1.Trust
-	nil,                           // 45: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 46: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 47: google.protobuf.Timestamp
+	(*Session)(nil),               // 37: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 38: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 39: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 40: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 41: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 42: fairlead.agent.v1.Instruction
+	(*Trust)(nil),                 // 43: fairlead.agent.v1.Trust
+	nil,                           // 44: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	46, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	46, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	45, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	45, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	46, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	46, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	46, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	45, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	45, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	45, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	46, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	45, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	46, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	46, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	46, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	45, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	45, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	45, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	46, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	46, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	45, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	45, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
-	40, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	42, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	38, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	39, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	39, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	41, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	37, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	38, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
 	32, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
 	26, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
 	27, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
@@ -4385,38 +4299,37 @@ var file_proto_agent_v1_agent_proto_depIdxs = []int32{
 	25, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
 	30, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
 	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	47, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	46, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
 	31, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	46, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	37, // 34: fairlead.agent.v1.Figures.groups:type_name -> fairlead.agent.v1.GroupFigures
-	35, // 35: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	45, // 36: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	34, // 37: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
-	33, // 38: fairlead.agent.v1.Figures.totals:type_name -> fairlead.agent.v1.Total
-	36, // 39: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	47, // 40: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	46, // 41: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	47, // 42: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	41, // 43: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 44: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 45: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	46, // 46: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	29, // 47: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	44, // 48: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
-	46, // 49: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
-	18, // 50: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 51: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	24, // 52: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	22, // 53: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
-	20, // 54: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 55: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	43, // 56: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	23, // 57: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
-	54, // [54:58] is the sub-list for method output_type
-	50, // [50:54] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	45, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	35, // 34: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	44, // 35: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	34, // 36: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
+	33, // 37: fairlead.agent.v1.Figures.totals:type_name -> fairlead.agent.v1.Total
+	36, // 38: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	46, // 39: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	45, // 40: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	46, // 41: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	40, // 42: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 43: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 44: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	45, // 45: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	29, // 46: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	43, // 47: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
+	45, // 48: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
+	18, // 49: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 50: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	24, // 51: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	22, // 52: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
+	20, // 53: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 54: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	42, // 55: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	23, // 56: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
+	53, // [53:57] is the sub-list for method output_type
+	49, // [49:53] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -4432,7 +4345,7 @@ func file_proto_agent_v1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   43,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
