@@ -12,8 +12,10 @@ import (
 const (
 	// answerShare is the part of the loop's time that answers to consoles may have: one in so many.
 	answerShare = 4
-	// answerWait is how long a console waits for an answer at most.
+	// answerWait is how long a console waits for an answer at most, and restMost how long none is given after a long one: who asks then
+	// has an answer in time.
 	answerWait = 20 * time.Second
+	restMost   = 5 * time.Second
 )
 
 var (
@@ -147,7 +149,7 @@ func (a *answering) answer(f func()) time.Duration {
 	began := a.now()
 	f()
 	ended := a.now()
-	rest := (answerShare - 1) * ended.Sub(began)
+	rest := min((answerShare-1)*ended.Sub(began), restMost)
 	a.rested = ended.Add(rest)
 	return rest
 }

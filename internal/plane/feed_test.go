@@ -103,7 +103,8 @@ func TestRoutesAreWatched(t *testing.T) {
 			}
 			whole, err := question(t.Context(), p.Plane, func(l *loop) []model.RouteRow {
 				f := newFeed(func(model.RouteRow) string { return "" })
-				newRouteRows(f).bring(l)
+				for rows := newRouteRows(f); !rows.bring(l); {
+				}
 				return f.rows()
 			})
 			if err == nil && !reflect.DeepEqual(rows, whole) {

@@ -175,7 +175,7 @@ func (l *loop) otherInputs(ctx context.Context, tick <-chan time.Time) []input {
 		from(p.signals.turn, func(struct{}) {}), // the turn follows
 		from(p.calls, func(f func(*loop)) { f(l) }),
 		from(l.questions(), l.answer),
-		from(tick, func(time.Time) { l.beat() }),
+		from(tick, func(time.Time) { l.beat(ctx) }),
 	}
 }
 
@@ -234,7 +234,7 @@ func (l *loop) answer(f func(*loop)) {
 }
 
 // beat looks at what time alone changes.
-func (l *loop) beat() {
+func (l *loop) beat(ctx context.Context) {
 	p := l.plane
 	p.server.Sweep()
 	if now := p.config.Now(); now.Before(l.leadSince) {
@@ -264,9 +264,7 @@ func (l *loop) beat() {
 	if p.staples.enabled() && l.synced && p.serving.Load() == 0 {
 		signal(p.signals.term) // it may have waited for responses
 	}
-	if p.routes.watchers.Load() > 0 {
-		l.routeRows.bring(l)
-	}
+	l.followRoutes(ctx)
 	if l.recount {
 		l.recount = false
 		l.count()

@@ -169,6 +169,7 @@ type Plane struct {
 	figured   singleflight.Group // while they are asked for figures
 	top       top
 	routes    *feed[model.RouteRow]
+	bringing  atomic.Bool // its rows are being brought up to date
 	watched   watched
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]

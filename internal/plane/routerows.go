@@ -1,7 +1,9 @@
 package plane
 
 import (
+	"context"
 	"maps"
+	"time"
 
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/listing"
@@ -49,8 +51,32 @@ func (r *routeRows) noteState(s *translate.Status) {
 	}
 }
 
-// bring brings the rows up to date, and makes them if there are none.
-func (r *routeRows) bring(l *loop) {
+// bringTime is how long rows are brought up to date at a time. Other inputs of the loop come between.
+const bringTime = 20 * time.Millisecond
+
+// bringRoutes brings the rows of routes up to date.
+func (p *Plane) bringRoutes(ctx context.Context) error {
+	for {
+		all, err := question(ctx, p, func(l *loop) bool { return l.routeRows.bring(l) })
+		if err != nil || all {
+			return err
+		}
+	}
+}
+
+// followRoutes has the rows brought up to date while somebody watches them.
+func (l *loop) followRoutes(ctx context.Context) {
+	p := l.plane
+	if p.routes.watchers.Load() > 0 && len(l.routeRows.stale) > 0 && p.bringing.CompareAndSwap(false, true) {
+		go func() {
+			defer p.bringing.Store(false)
+			_ = p.bringRoutes(ctx) // the next beat tries again
+		}()
+	}
+}
+
+// bring brings the rows up to date for bringTime, and makes them if there are none. It says whether all are.
+func (r *routeRows) bring(l *loop) (all bool) {
 	hosts := l.history.Hosts()
 	if !r.made {
 		r.made = true
@@ -59,14 +85,18 @@ func (r *routeRows) bring(l *loop) {
 		}
 	}
 	if len(r.stale) == 0 {
-		return
+		return true
 	}
+	began := time.Now() // setting the clock does not matter
 	r.feed.change(l.rev, func(list *listing.List[model.RouteRow]) {
 		for k := range r.stale {
 			list.Put(string(k.Listener)+" "+k.Host, r.rowsOf(l, k, hosts[k]))
+			if delete(r.stale, k); time.Since(began) > bringTime {
+				return
+			}
 		}
 	})
-	clear(r.stale)
+	return len(r.stale) == 0
 }
 
 // rowsOf are the rows of a virtual host, in the order in which its routes are tried; nil: there is no such host.

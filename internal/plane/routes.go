@@ -25,7 +25,7 @@ type RouteFilter struct {
 
 // Routes are the routes that the edges have. Nobody may change them.
 func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, error) {
-	if _, err := question(ctx, p, func(l *loop) struct{} { l.routeRows.bring(l); return struct{}{} }); err != nil {
+	if err := p.bringRoutes(ctx); err != nil {
 		return nil, err
 	}
 	return f.of(p.routes.rows()), nil
@@ -35,7 +35,7 @@ func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, er
 func (p *Plane) WatchRoutes(ctx context.Context, after *console.Position, namespace string) (console.Update, error) {
 	release := p.routes.watch()
 	defer release()
-	if _, err := question(ctx, p, func(l *loop) struct{} { l.routeRows.bring(l); return struct{}{} }); err != nil {
+	if err := p.bringRoutes(ctx); err != nil {
 		return console.Update{}, err
 	}
 	return p.routes.follow(ctx, p.serving.Load(), after, namespace)
