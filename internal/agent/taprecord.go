@@ -11,7 +11,6 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/xds"
 )
 
 // tapRecord is a request as the proxy has recorded it, not redacted yet.
@@ -22,7 +21,7 @@ func tapRecord(e *datav3.HTTPAccessLogEntry) model.TapRecord {
 		path = request.GetPath()
 	}
 	r := model.TapRecord{
-		At: common.GetStartTime().AsTime(), Route: common.GetRouteName(), Group: model.GroupID(common.GetCustomTags()[xds.TapGroup]), Backend: hostPort(common.GetUpstreamRemoteAddress()),
+		At: common.GetStartTime().AsTime(), Route: common.GetRouteName(), Group: model.GroupID(common.GetCustomTags()[model.TapGroup]), Backend: hostPort(common.GetUpstreamRemoteAddress()),
 		Client: hostPort(common.GetDownstreamRemoteAddress()), Method: request.GetRequestMethod().String(), Host: request.GetAuthority(), Path: path,
 		Status: response.GetResponseCode().GetValue(), Details: response.GetResponseCodeDetails(), Seconds: seconds(common.GetDuration(), common.GetTimeToLastDownstreamTxByte()),
 		Attempts: common.GetUpstreamRequestAttemptCount(), Received: request.GetRequestBodyBytes(), Sent: response.GetResponseBodyBytes(), RequestID: request.GetRequestId(),

@@ -10,10 +10,12 @@ import (
 )
 
 // TapKey is the runtime key of the fraction of requests that a proxy sends to its agent as records; unset, it sends none.
-// TapLayer is the resource with that key, by which the proxy asks its agent.
+// TapLayer is the resource with that key, by which the proxy asks its agent. TapGroup is the tag of a record with the group that the
+// request was sent to: the record's own upstream_cluster is the name that clusters share in their statistics.
 const (
 	TapKey   = "fairlead.tap"
 	TapLayer = "fairlead-tap"
+	TapGroup = "group"
 )
 
 // TapFilter selects requests that are shown live. Empty fields select all.

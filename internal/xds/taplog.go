@@ -15,10 +15,6 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// TapGroup is the tag of a record with the group that the request was sent to. The record's own upstream_cluster is the name that
-// clusters share in their statistics.
-const TapGroup = "group"
-
 const (
 	// tapFlush is how long a record may wait for others, and tapBuffer how many bytes of them.
 	tapFlush  = 200 * time.Millisecond
@@ -34,7 +30,7 @@ func tapLog() *accesslogv3.AccessLog {
 		CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
 			LogName: model.TapLayer, GrpcService: grpcTo(adsName), TransportApiVersion: corev3.ApiVersion_V3,
 			BufferFlushInterval: durationpb.New(tapFlush), BufferSizeBytes: wrapperspb.UInt32(tapBuffer),
-			CustomTags: []*tracingv3.CustomTag{{Tag: TapGroup, Type: &tracingv3.CustomTag_Value{Value: "%UPSTREAM_CLUSTER_RAW%"}}},
+			CustomTags: []*tracingv3.CustomTag{{Tag: model.TapGroup, Type: &tracingv3.CustomTag_Value{Value: "%UPSTREAM_CLUSTER_RAW%"}}},
 		},
 		AdditionalRequestHeadersToLog: model.TapHeaders(), AdditionalResponseHeadersToLog: model.TapResponseHeaders(),
 	})

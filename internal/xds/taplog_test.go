@@ -34,7 +34,7 @@ func TestRequestsAreTapped(t *testing.T) {
 	})
 	request := first.GetRequest()
 	if request.GetPath() != "/after" || first.GetCommonProperties().GetRouteName() != route || first.GetResponse().GetResponseCode().GetValue() != 200 ||
-		first.GetCommonProperties().GetCustomTags()[xds.TapGroup] != "team/app/80" {
+		first.GetCommonProperties().GetCustomTags()[model.TapGroup] != "team/app/80" {
 		t.Errorf("record: %v", first)
 	}
 	if headers := request.GetRequestHeaders(); headers["x-version"] != "two" || headers["authorization"] != "" || headers["cookie"] != "" || headers["x-api-key"] != "" {
