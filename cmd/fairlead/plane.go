@@ -19,8 +19,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
-	"fairlead.dev/deploy/chart"
+	contourv1beta1 "fairlead.dev/api/contour/v1beta1"
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/deploy/crd"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/embedded"
@@ -337,9 +339,6 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		if err := embedded.InstallRoles(ctx, api.RESTConfig()); err != nil {
 			return err
 		}
-		if err := embedded.InstallPolicy(ctx, api.RESTConfig(), chart.ChangedBy); err != nil {
-			return err
-		}
 	}
 	judge, err := newJudge(api.RESTConfig())
 	if err != nil {
@@ -360,6 +359,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 	p, err := plane.New(plane.Config{
 		REST:             api.RESTConfig(),
 		Identity:         f.identity(),
+		Stamped:          !f.outside(),
 		Lease:            f.lease(),
 		AgentAddress:     f.agentAddress(bind),
 		AdvertiseAddress: net.JoinHostPort(advertise.String(), strconv.Itoa(int(f.agentPort))),
@@ -473,7 +473,11 @@ func (f *planeFlags) startAPI(ctx context.Context, bind, advertise netip.Addr, l
 		EtcdCAFile:       f.etcdCAFile,
 		EtcdCertFile:     f.etcdCertFile,
 		EtcdKeyFile:      f.etcdKeyFile,
-		Log:              log,
+		Stamp: &embedded.Stamp{
+			Annotation: v1alpha1.AnnotationChangedBy, Namespace: plane.Namespace,
+			Groups: []string{v1alpha1.GroupVersion.Group, gatewayv1.GroupName, contourv1beta1.GroupVersion.Group},
+		},
+		Log: log,
 	})
 }
 

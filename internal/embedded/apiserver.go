@@ -95,7 +95,7 @@ func apiServerFlags(c Config, p *pki, etcdServers []string) []string {
 }
 
 // apiServerOptions turns flags into kube-apiserver's completed options, serving on ln.
-func apiServerOptions(ctx context.Context, flags []string, ln net.Listener) (options.CompletedOptions, error) {
+func apiServerOptions(ctx context.Context, flags []string, stamp *Stamp, ln net.Listener) (options.CompletedOptions, error) {
 	var none options.CompletedOptions
 	o := options.NewServerRunOptions()
 	fs := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -108,6 +108,9 @@ func apiServerOptions(ctx context.Context, flags []string, ln net.Listener) (opt
 		return none, fmt.Errorf("configure kube-apiserver: %w", err)
 	}
 	o.SecureServing.Listener = ln
+	if stamp != nil {
+		stamp.add(o)
+	}
 	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
 		return none, fmt.Errorf("configure kube-apiserver: %w", err)
 	}

@@ -62,6 +62,9 @@ type Config struct {
 	// StartTimeout bounds Start beside its context. Zero means three minutes.
 	StartTimeout time.Duration
 
+	// Stamp has the API say who changed an object last. Nil: it does not.
+	Stamp *Stamp
+
 	// Log receives what happens. Required.
 	Log *slog.Logger
 	// Now is the clock for certificates. Nil means time.Now.

@@ -71,6 +71,7 @@ func (s *sharedServer) get(t *testing.T) *Server {
 		}
 		s.behind.Store(yearsBetterPart)
 		s.server, s.err = Start(context.Background(), Config{
+			Stamp:   testStamp,
 			DataDir: filepath.Join(s.dir, "data"), Log: slog.New(slog.NewTextHandler(&s.log, nil)),
 			Now:             func() time.Time { return time.Now().Add(-time.Duration(s.behind.Load())) },
 			wrapControllers: func(next http.RoundTripper) http.RoundTripper { return panicker{s, next} },

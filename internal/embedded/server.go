@@ -154,7 +154,7 @@ func (s *Server) startParts(ctx context.Context) error {
 	life := context.WithoutCancel(ctx)
 	apiCtx, cancelAPI := context.WithCancel(life)
 	s.cancelAPI = cancelAPI
-	options, err := apiServerOptions(apiCtx, apiServerFlags(c, s.pki, etcdServers), s.listener)
+	options, err := apiServerOptions(apiCtx, apiServerFlags(c, s.pki, etcdServers), c.Stamp, s.listener)
 	if err != nil {
 		close(s.apiDone)
 		return err

@@ -107,6 +107,8 @@ type Config struct {
 	// Namespace, where every plane of the API finds them. A file is for a plane that has an
 	// API of its own.
 	HistoryFile string
+	// Stamped says that the API says who changes objects; else the plane looks for the policy that has it do so.
+	Stamped bool
 	// ChangesFile is where changes of objects outlive the plane; empty keeps them in Secrets, as with HistoryFile.
 	ChangesFile string
 	// MayWrite says why these files are better not written to, for want of room, say; nil is

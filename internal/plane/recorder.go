@@ -66,6 +66,7 @@ type recorder struct {
 	jobs    []recorded
 	leads   delta.Revision // the first of the epoch; zero: the plane does not lead
 	stamped bool           // the API says who changes objects
+	always  bool           // the configuration says that it does
 	trouble error          // why changes are not kept
 
 	// Of run alone.
@@ -89,7 +90,7 @@ func newRecorder(c Config, v vault) (*recorder, error) {
 	if most, _ := v.bounds(); most < 2*bound {
 		bound = most / 2
 	}
-	return &recorder{vault: v, now: c.Now, log: c.Log, api: api, wake: make(chan struct{}, 1), kept: changes.New(bound)}, nil
+	return &recorder{vault: v, now: c.Now, log: c.Log, stamped: c.Stamped, always: c.Stamped, api: api, wake: make(chan struct{}, 1), kept: changes.New(bound)}, nil
 }
 
 // Changes are the last changes of objects, newest first. Nobody may change them.
@@ -280,6 +281,9 @@ func (r *recorder) run(ctx context.Context) {
 
 // lookForStamp looks whether the API says who changes objects: otherwise whoever writes an object could say so.
 func (r *recorder) lookForStamp(ctx context.Context) {
+	if r.always {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, keepTimeout)
 	defer cancel()
 	policies := r.api.AdmissionregistrationV1()

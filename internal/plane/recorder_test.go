@@ -14,12 +14,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+	"sigs.k8s.io/yaml"
 
 	"fairlead.dev/api/v1alpha1"
-	"fairlead.dev/deploy/chart"
 	"fairlead.dev/internal/embedded"
 	"fairlead.dev/internal/model"
 	apisource "fairlead.dev/internal/source/api"
@@ -29,8 +32,24 @@ import (
 func (r *rig) stamps() {
 	r.t.Helper()
 	ctx := context.Background()
-	if err := embedded.InstallPolicy(ctx, shared.server.RESTConfig(), chart.ChangedBy); err != nil {
+	manifest, err := os.ReadFile("../../deploy/chart/fairlead/files/changed-by.yaml")
+	if err != nil {
 		r.t.Fatal(err)
+	}
+	api, err := dynamic.NewForConfig(shared.server.RESTConfig())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	resources := map[string]string{"MutatingAdmissionPolicy": "mutatingadmissionpolicies", "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings"}
+	for document := range strings.SplitSeq(string(manifest), "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			r.t.Fatal(err)
+		}
+		gvr := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resources[o.GetKind()]}
+		if _, err := api.Resource(gvr).Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: "fairlead", Force: true}); err != nil {
+			r.t.Fatal(err)
+		}
 	}
 	eventually(r.t, "the API stamps objects", func() error {
 		o := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "stamped"}, Spec: v1alpha1.AddressPoolSpec{Addresses: []string{"192.0.2.77"}}}
