@@ -48,17 +48,18 @@ type planeFlags struct {
 	readAddress      string
 	readURL          string
 
-	kubeconfig   string
-	inCluster    bool
-	installCRDs  bool
-	channel      string
-	agents       string
-	ownSecrets   bool
-	ocspStapling bool
-	etcdServers  []string
-	etcdCAFile   string
-	etcdCertFile string
-	etcdKeyFile  string
+	kubeconfig     string
+	inCluster      bool
+	installCRDs    bool
+	channel        string
+	agents         string
+	ownSecrets     bool
+	ocspStapling   bool
+	traceCollector string
+	etcdServers    []string
+	etcdCAFile     string
+	etcdCertFile   string
+	etcdKeyFile    string
 
 	ingressRoutePort    uint16
 	ingressRouteTLSPort uint16
@@ -106,6 +107,7 @@ func (f *planeFlags) add(c *cobra.Command) {
 	flags.Var(&f.machineAddresses, "machine-addresses", "networks whose addresses machines of a role may report without having connected from them: Edge=10.0.0.0/24,Backend=10.1.0.0/16")
 	flags.DurationVar(&f.machineTTL, "machine-ttl", 10*time.Second, "time without a report after which a machine is lost")
 	flags.StringSliceVar(&f.upstreamAllow, "upstream-allow", nil, "accept credentials of Upstreams that reach beyond their Secret: exec (programs), files (paths), proxies, insecure (certificates that are not verified), plain-http, loopback (addresses of this machine and its link)")
+	flags.StringVar(&f.traceCollector, "trace-collector", "", "URL of a collector of OpenTelemetry (gRPC) that is sent a trace of each change, from the API to the proxies: http://HOST:PORT, or https://HOST:PORT for TLS")
 	flags.StringVar(&f.accessLog, "access-log", "", "access log file on each machine, with a JSON line per request, such as /dev/stdout; a ClientPolicy can override it")
 	c.MarkFlagsMutuallyExclusive("kubeconfig", "in-cluster", "etcd-servers")
 }
@@ -383,6 +385,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 		XDS:           xds.Options{AccessLog: f.accessLog, MinTLS: model.TLSVersion(f.minTLS)},
 		HistoryFile:   f.keptIn("revisions"),
 		ChangesFile:   f.keptIn("changes"),
+		Collector:     f.traceCollector,
 		AuthorityFile: f.authorityFile(),
 		MayWrite:      api.Healthy,
 		Registerer:    metrics,

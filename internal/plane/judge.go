@@ -58,6 +58,7 @@ func (l *loop) refresh(name string) {
 	l.recount = true
 	now := l.progressOf(name)
 	l.timeApplied(name, now)
+	l.followTraces(name)
 	l.finishBatches(name)
 	maps.Copy(l.due, l.tracker.SetMachine(name, now))
 	l.followMachine(name)

@@ -70,6 +70,8 @@ type loop struct {
 	checkersStale bool // other machines may be able to check
 	certificates  certificates
 	unfinished    unfinishedBatches
+	stages        stages
+	traces        traces
 
 	// Of judge.
 	statuses  map[model.Object]*translate.Status
@@ -182,6 +184,7 @@ func (l *loop) otherInputs(ctx context.Context, tick <-chan time.Time) []input {
 // change takes a batch of changes through all steps.
 func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 	seen := l.before(b)
+	l.stages = stages{received: l.plane.config.Now()}
 	keys, before := l.receive(b), l.rev
 	switch {
 	case !l.synced:
@@ -208,6 +211,7 @@ func (l *loop) update(keys []snapshot.Key) {
 	changes := l.translate(keys)
 	translated := l.plane.config.Now()
 	l.plane.metrics.translate.Observe(translated.Sub(began).Seconds())
+	l.stages.translated = translated
 	if changes.Empty() {
 		return
 	}
@@ -216,7 +220,8 @@ func (l *loop) update(keys []snapshot.Key) {
 	if l.rev != next && l.history.LastRevision() == next {
 		l.send(next, southbound.Update{}) // it is held back; no other step may have its number
 	}
-	l.plane.metrics.publish.Observe(l.plane.config.Now().Sub(translated).Seconds())
+	l.stages.published = l.plane.config.Now()
+	l.plane.metrics.publish.Observe(l.stages.published.Sub(translated).Seconds())
 }
 
 // questions has what consoles ask; nil while answers have had their part of the time.
@@ -237,6 +242,7 @@ func (l *loop) answer(f func(*loop)) {
 func (l *loop) beat(ctx context.Context) {
 	p := l.plane
 	p.server.Sweep()
+	l.traces.expire(p.config.Now())
 	if now := p.config.Now(); now.Before(l.leadSince) {
 		l.leadSince = now // the clock was set back
 	}

@@ -47,6 +47,7 @@ type metrics struct {
 	writesAsked  prometheus.GaugeFunc
 	applied      prometheus.Histogram
 	sourceFaults prometheus.GaugeFunc
+	traces       *prometheus.CounterVec // result
 }
 
 // human are the buckets of times that people notice: 5 ms to 41 s.
@@ -192,13 +193,14 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 		sourceFaults: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds for which the API does not answer at the moment.",
 		}, func() float64 { return float64(len(source.Trouble())) }),
+		traces: newTraceCounts(),
 	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish, m.answer,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.expiriesLeft, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.expiriesLeft, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults, m.traces,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.dev/internal/collector"
 	"fairlead.dev/internal/console"
 	"fairlead.dev/internal/derive"
 	"fairlead.dev/internal/discovery"
@@ -32,6 +33,7 @@ import (
 	"fairlead.dev/internal/source/cloud"
 	"fairlead.dev/internal/southbound"
 	"fairlead.dev/internal/translate"
+	"fairlead.dev/internal/version"
 	"fairlead.dev/internal/xds"
 )
 
@@ -113,7 +115,9 @@ type Config struct {
 	ChangesFile string
 	// MayWrite says why these files are better not written to, for want of room, say; nil is
 	// never.
-	MayWrite   func(context.Context) error
+	MayWrite func(context.Context) error
+	// Collector is the URL of a collector of OpenTelemetry that is sent a trace of each change; empty: nobody is.
+	Collector  string
 	responders *http.Client // nil is staple.Client()
 	// upstreamSource makes the source of an Upstream; nil is discovery.Open.
 	upstreamSource func(discovery.Origin, cloud.Sink) (discovery.Source, error)
@@ -195,6 +199,7 @@ type Plane struct {
 	staples    staples
 	keeper     *keeper
 	recorder   *recorder
+	collector  *collector.Collector // of traces of changes; nil: there is none
 
 	// What machines connect to. Run sets them as soon as the API has given the agents' authorities,
 	// before anything that uses them begins.
@@ -261,6 +266,14 @@ func New(c Config) (*Plane, error) {
 	p.keeper = newKeeper(newVault(c, p.client, p.lease), c.Log, p.calls.adopt)
 	if p.recorder, err = newRecorder(c, newChangesVault(c, p.client, p.lease)); err != nil {
 		return nil, err
+	}
+	if c.Collector != "" {
+		p.collector, err = collector.New(collector.Config{
+			URL: c.Collector, Service: "fairlead-plane", Instance: c.Identity, Version: version.String(), Log: c.Log, Count: p.metrics.countTraces,
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }
@@ -341,6 +354,9 @@ func (p *Plane) Run(ctx context.Context) error {
 	all.Go(func() error { p.keeper.write(work); return nil })
 	all.Go(func() error { p.recorder.run(work); return nil })
 	all.Go(func() error { newLoop(p).run(work); return nil })
+	if p.collector != nil {
+		all.Go(func() error { p.collector.Run(work); return nil })
+	}
 	all.Go(func() error { p.prune(work); return nil })
 	all.Go(func() error { p.trust.run(work); return nil })
 	all.Go(func() error { p.succeed(work); return nil })

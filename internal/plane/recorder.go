@@ -134,6 +134,7 @@ func (l *loop) record(seen []snapshot.Object, b snapshot.Batch, before delta.Rev
 			l.plane.recorder.note(seen[i], c, rev)
 		}
 	}
+	l.traceChanges(seen, b, rev)
 }
 
 // isRecorded says whether a change may be one that a user made. It takes next to no time: status alone changes often.
@@ -206,9 +207,7 @@ func (r *recorder) note(before snapshot.Object, c snapshot.Change, rev delta.Rev
 	defer r.mu.Unlock()
 	if c.Object != nil {
 		e.Version = c.Object.GetResourceVersion()
-		if who := c.Object.GetAnnotations()[v1alpha1.AnnotationChangedBy]; r.stamped {
-			e.Who = strings.ToValidUTF8(strings.Clone(who[:min(len(who), maxWho)]), "")
-		}
+		e.Who = r.author(c.Object)
 	}
 	r.jobs = append(r.jobs, recorded{r.kept.Add(e), before, c.Object})
 	if n := len(r.jobs) - changes.MaxEntries; n > 0 {
@@ -216,6 +215,15 @@ func (r *recorder) note(before snapshot.Object, c snapshot.Change, rev delta.Rev
 		r.jobs = r.jobs[n:] // the log has let go of them
 	}
 	signal(r.wake)
+}
+
+// author is who wrote an object last; empty: that is not known. r.mu is held.
+func (r *recorder) author(o snapshot.Object) string {
+	if !r.stamped {
+		return ""
+	}
+	who := o.GetAnnotations()[v1alpha1.AnnotationChangedBy]
+	return strings.ToValidUTF8(strings.Clone(who[:min(len(who), maxWho)]), "")
 }
 
 // reached notes that a machine runs these revisions.

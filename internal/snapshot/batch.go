@@ -1,10 +1,14 @@
 package snapshot
 
+import "time"
+
 // Change is one object that came, changed or went.
 type Change struct {
 	Key Key
 	// Object is the present object; nil says that it is gone.
 	Object Object
+	// Seen is when the source was told, of the first change if several were joined; zero: that is not known.
+	Seen time.Time
 }
 
 // Batch is what changed since the batch before, each key once.

@@ -33,8 +33,11 @@ func (q *queue) put(changes ...snapshot.Change) {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	now := time.Now()
 	for _, c := range changes {
+		c.Seen = now
 		if i, ok := q.at[c.Key]; ok {
+			c.Seen = q.changes[i].Seen
 			q.changes[i] = c
 			continue
 		}
