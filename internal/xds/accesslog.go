@@ -12,6 +12,7 @@ import (
 	otellogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/open_telemetry/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	samplersv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/tracers/opentelemetry/samplers/v3"
+	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
 	commonv1 "go.opentelemetry.io/proto/otlp/common/v1"
 	"google.golang.org/protobuf/proto"
@@ -176,6 +177,7 @@ func tracing(t model.Tracing) *hcmv3.HttpConnectionManager_Tracing {
 		ClientSampling:    all,
 		OverallSampling:   all,
 		SpawnUpstreamSpan: wrapperspb.Bool(true),
+		CustomTags:        spanAttributes(),
 		Provider: &tracev3.Tracing_Http{
 			Name: "envoy.tracers.opentelemetry",
 			ConfigType: &tracev3.Tracing_Http_TypedConfig{TypedConfig: pack(&tracev3.OpenTelemetryConfig{
@@ -185,6 +187,17 @@ func tracing(t model.Tracing) *hcmv3.HttpConnectionManager_Tracing {
 			})},
 		},
 	}
+}
+
+// spanFields are fields of the access log that spans have as attributes, too. Nothing of them is what a client says.
+var spanFields = []string{"route", "group", "backend"}
+
+// spanAttributes are the attributes of spans beside Envoy's own.
+func spanAttributes() (tags []*tracingv3.CustomTag) {
+	for _, f := range spanFields {
+		tags = append(tags, &tracingv3.CustomTag{Tag: "fairlead." + f, Type: &tracingv3.CustomTag_Value{Value: accessFields[f]}})
+	}
+	return tags
 }
 
 func sampler(name string, config proto.Message) *corev3.TypedExtensionConfig {

@@ -1,11 +1,13 @@
 package xds_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"testing"
 
@@ -24,7 +26,8 @@ type collector struct {
 
 	mu     sync.Mutex
 	hosts  map[string]bool
-	traces map[string]bool // services and the IDs of their spans' traces
+	traces map[string]bool     // services and the IDs of their spans' traces
+	spans  []map[string]string // the attributes of each
 }
 
 func (c *collector) Export(_ context.Context, q *logsv1.ExportLogsServiceRequest) (*logsv1.ExportLogsServiceResponse, error) {
@@ -63,15 +66,20 @@ func (c tracer) Export(_ context.Context, q *tracev1.ExportTraceServiceRequest) 
 		for _, s := range r.GetScopeSpans() {
 			for _, span := range s.GetSpans() {
 				c.traces[service+" "+hex.EncodeToString(span.GetTraceId())] = true
+				attributes := map[string]string{}
+				for _, a := range span.GetAttributes() {
+					attributes[a.GetKey()] = a.GetValue().GetStringValue()
+				}
+				c.spans = append(c.spans, attributes)
 			}
 		}
 	}
 	return &tracev1.ExportTraceServiceResponse{}, nil
 }
 
-// TestTelemetry: lines and spans arrive at a collector; a trace that a client began goes on.
-func TestTelemetry(t *testing.T) {
-	w := newWorld(t)
+// newCollector runs a collector, which Envoy knows as the group ns/otel/4317.
+func newCollector(t *testing.T, w *world) *collector {
+	t.Helper()
 	c := &collector{hosts: map[string]bool{}, traces: map[string]bool{}}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -81,6 +89,63 @@ func TestTelemetry(t *testing.T) {
 	go func() { _ = s.Serve(listener) }()
 	t.Cleanup(s.Stop)
 	w.serveGroup(model.BackendGroup{ID: "ns/otel/4317", Protocol: model.BackendHTTP2}, netip.MustParseAddrPort(listener.Addr().String()))
+	return c
+}
+
+// TestSpansSayWhereARequestWent: a span has the route, the group and the backend of its request. A header that a client sends is
+// neither the name nor the value of such an attribute.
+func TestSpansSayWhereARequestWent(t *testing.T) {
+	w := newWorld(t)
+	c := newCollector(t, w)
+	backend := w.backend("one")
+	w.group("ns/one/80", backend)
+	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP, Clients: &model.ClientSettings{
+		Tracing: &model.Tracing{Collector: "ns/otel/4317", Percent: 100},
+	}}
+	to := model.Route{
+		Name: "HTTPRoute/shop/web/rules/0/matches/0", Match: model.Match{Path: prefix("/")},
+		Forward: &model.Forward{Backends: []model.WeightedGroup{{Group: "ns/one/80", Weight: 1}}},
+	}
+	w.listen(l, xds.Options{}, host(l.ID, "a.test", says("HTTPRoute/shop/web/rules/1/matches/0", prefix("/answer")), to))
+	of := func(route string, wants map[string]string) func() error {
+		return func() error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			for _, a := range c.spans {
+				if a["fairlead.route"] != route {
+					continue
+				}
+				for k, v := range wants {
+					if a[k] != v {
+						return fmt.Errorf("a span has %v", a)
+					}
+				}
+				return nil
+			}
+			return fmt.Errorf("none of %d spans is of %s", len(c.spans), route)
+		}
+	}
+	forwarded := of(to.Name, map[string]string{"fairlead.group": "ns/one/80", "fairlead.backend": backend.String()})
+	w.eventually("a span of a request", func() error {
+		w.get(l.Port, "a.test", "/", "fairlead.route: forged", "x-stranger: forged", "fairlead.backend: forged", "traceparent: 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "tracestate: forged=1", "baggage: forged=forged")
+		w.get(l.Port, "a.test", "/answer")
+		return cmp.Or(forwarded(), of("HTTPRoute/shop/web/rules/1/matches/0", map[string]string{"fairlead.backend": ""})())
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.spans {
+		for k, v := range a {
+			if strings.Contains(k+v, "forged") || strings.Contains(k, "stranger") {
+				t.Errorf("a span has %s = %s", k, v)
+			}
+		}
+	}
+}
+
+// TestTelemetry: lines and spans arrive at a collector; a trace that a client began goes on.
+func TestTelemetry(t *testing.T) {
+	w := newWorld(t)
+	c := newCollector(t, w)
 	l := model.Listener{ID: "http-1", Port: freePort(t), Protocol: model.ProtocolHTTP, Clients: &model.ClientSettings{
 		AccessLog: &model.AccessLog{Collector: "ns/otel/4317"},
 		Tracing:   &model.Tracing{Collector: "ns/otel/4317", Percent: 0, ServiceName: "edge"},
