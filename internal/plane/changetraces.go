@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxFollowed is how many revisions are followed to the machines at a time. A change beyond it has no trace.
+	// maxFollowed is how many revisions are followed to the machines at a time. One more ends the oldest.
 	maxFollowed = 64
 	// followedFor is how long a revision is followed: a machine that does not run it by then is shown as such.
 	followedFor = time.Minute
@@ -35,7 +35,7 @@ type followed struct {
 	trail    trail.Trail
 	rev      delta.Revision
 	machines map[string]*trail.Machine // that the revision concerns
-	waits    int                       // for how many of them
+	waits    map[string]bool           // for those of them that are connected
 }
 
 func newTraceCounts() *prometheus.CounterVec {
@@ -73,25 +73,28 @@ func (l *loop) traceChanges(seen []snapshot.Object, b snapshot.Batch, rev delta.
 	if len(t.Objects) == 0 {
 		return
 	}
+	now := l.plane.config.Now()
 	if len(l.traces.followed) == maxFollowed {
-		l.plane.metrics.countTraces(collector.Dropped, 1)
-		return
+		clear(l.traces.followed[0].waits)
+		l.traces.finish(now)
 	}
 	_, _ = crand.Read(t.ID[:]) // it cannot fail
 	if l.traces.send == nil {
 		l.traces.send = func(t trail.Trail) { l.plane.collector.Send(t.Spans()) }
 	}
-	f := &followed{trail: t, rev: rev, machines: map[string]*trail.Machine{}}
+	f := &followed{trail: t, rev: rev, machines: map[string]*trail.Machine{}, waits: map[string]bool{}}
 	concerned := l.plane.views.Concerned()
-	f.waits = len(concerned)
 	for _, name := range concerned {
 		f.machines[name] = &trail.Machine{Name: name}
+		if state, known := l.plane.server.Machine(name); known && state.Connected {
+			f.waits[name] = true
+		}
 	}
 	l.traces.followed = append(l.traces.followed, f)
 	for _, name := range concerned {
 		l.followTraces(name) // it may have been quick
 	}
-	l.traces.finish(l.plane.config.Now())
+	l.traces.finish(now)
 }
 
 func (l *loop) tracedObject(before snapshot.Object, c snapshot.Change) trail.Object {
@@ -130,8 +133,8 @@ func (l *loop) followTraces(name string) {
 		}
 		if m.Active.IsZero() && state.Applied.Compare(f.rev) >= 0 {
 			m.Active = now
-			f.waits--
-			ended = ended || f.waits == 0
+			delete(f.waits, name)
+			ended = ended || len(f.waits) == 0
 		}
 	}
 	if ended {
@@ -143,7 +146,7 @@ func (l *loop) followTraces(name string) {
 func (t *traces) expire(now time.Time) {
 	for _, f := range t.followed {
 		if now.Sub(f.trail.Published) > followedFor {
-			f.waits = 0
+			clear(f.waits)
 		}
 	}
 	t.finish(now)
@@ -152,7 +155,7 @@ func (t *traces) expire(now time.Time) {
 // finish sends the traces that wait for no machine.
 func (t *traces) finish(now time.Time) {
 	t.followed = slices.DeleteFunc(t.followed, func(f *followed) bool {
-		if f.waits > 0 {
+		if len(f.waits) > 0 {
 			return false
 		}
 		f.trail.Ended = now

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"fairlead.dev/internal/collector"
+	"fairlead.dev/internal/trail"
 )
 
 // otlp is a collector of OpenTelemetry that keeps the spans that it is sent. While it hangs it answers nothing.
@@ -161,4 +163,56 @@ func TestCollectorThatHangsStopsNobody(t *testing.T) {
 	if got := testutil.ToFloat64(p.metrics.traces.WithLabelValues(string(collector.Dropped))); got == 0 {
 		t.Error("no trace is counted as dropped")
 	}
+}
+
+// TestFollowedTracesEnd: a machine that does not run a revision holds its trace for a bounded time.
+func TestFollowedTracesEnd(t *testing.T) {
+	var sent []trail.Trail
+	began := time.Unix(1000, 0)
+	tr := traces{send: func(t trail.Trail) { sent = append(sent, t) }}
+	for i, waits := range []map[string]bool{{"edge-1": true}, {}} {
+		tr.followed = append(tr.followed, &followed{
+			trail: trail.Trail{Revision: uint64(i), Published: began}, machines: map[string]*trail.Machine{"edge-1": {Name: "edge-1"}}, waits: waits,
+		})
+	}
+	tr.expire(began.Add(followedFor))
+	if len(sent) != 1 || sent[0].Revision != 1 {
+		t.Fatalf("sent are %+v", sent)
+	}
+	tr.expire(began.Add(followedFor + 1))
+	if len(sent) != 2 || len(tr.followed) != 0 || sent[1].Ended.IsZero() || len(sent[1].Machines) != 1 {
+		t.Fatalf("sent are %+v", sent)
+	}
+}
+
+// TestATraceDoesNotWaitForMachinesThatAreAway: the trace of a change arrives, and says which machine did not get it.
+func TestATraceDoesNotWaitForMachinesThatAreAway(t *testing.T) {
+	r := newRig(t)
+	r.world()
+	o := newOTLP(t)
+	p := r.plane("one", func(c *Config) { c.Collector = o.address }).awaitReady()
+	for _, name := range []string{"edge-1", "edge-2"} {
+		a := r.joined(p, name)
+		disconnect := a.connect(p.AgentAddress().String())
+		defer disconnect()
+		a.await("has the first route", a.holdsHost("app.example"))
+		if name == "edge-2" {
+			disconnect()
+		}
+	}
+	eventually(t, "the plane sees that one is away", func() error {
+		if state, known := p.server.Machine("edge-2"); !known || state.Connected {
+			return fmt.Errorf("it is %+v", state)
+		}
+		return nil
+	})
+	r.create(httpRoute("www", "www.example", "app"))
+	eventually(t, "the trace arrives", func() error {
+		spans := o.traceOf("www")
+		if spans["change/machine edge-1"].GetStatus().GetCode() != tracev1.Status_STATUS_CODE_UNSET ||
+			spans["change/machine edge-2"].GetStatus().GetCode() != tracev1.Status_STATUS_CODE_ERROR || spans["change"].GetStatus().GetMessage() == "" {
+			return fmt.Errorf("spans are %v", spans)
+		}
+		return nil
+	})
 }
