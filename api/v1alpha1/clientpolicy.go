@@ -245,15 +245,15 @@ type AccessLog struct {
 
 // AccessLogField is a field of access logs.
 //
-// +kubebuilder:validation:Enum=time;client;listener;server_name;tls_version;tls_cipher;client_subject;method;host;path;protocol;status;grpc_status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;attempts;request_id;trace_id;user_agent;transport_failure
+// +kubebuilder:validation:Enum=time;client;listener;server_name;tls_version;tls_cipher;client_subject;method;host;path;protocol;status;grpc_status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;owner;rule;decision;attempts;request_id;trace_id;user_agent;transport_failure
 type AccessLogField string
 
 // AccessLogFields returns all fields, in the order of the schema.
 func AccessLogFields() []AccessLogField {
 	return []AccessLogField{
 		"time", "client", "listener", "server_name", "tls_version", "tls_cipher", "client_subject", "method", "host", "path", "protocol",
-		"status", "grpc_status", "flags", "details", "bytes_in", "bytes_out", "duration_ms", "backend", "group", "route", "attempts",
-		"request_id", "trace_id", "user_agent", "transport_failure",
+		"status", "grpc_status", "flags", "details", "bytes_in", "bytes_out", "duration_ms", "backend", "group", "route", "owner",
+		"rule", "decision", "attempts", "request_id", "trace_id", "user_agent", "transport_failure",
 	}
 }
 

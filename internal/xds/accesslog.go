@@ -22,37 +22,6 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// accessFields are what a line of the access log may say, and Envoy's command for it. What clients say is
-// cut: with HTTP/2 they send 60 KiB again by three bytes, and every time it would be written.
-var accessFields = map[string]string{
-	"time":              "%START_TIME%",
-	"client":            "%DOWNSTREAM_REMOTE_ADDRESS%",
-	"listener":          "%DOWNSTREAM_LOCAL_ADDRESS%",
-	"server_name":       "%REQUESTED_SERVER_NAME%",
-	"tls_version":       "%DOWNSTREAM_TLS_VERSION%",
-	"tls_cipher":        "%DOWNSTREAM_TLS_CIPHER%",
-	"client_subject":    "%DOWNSTREAM_PEER_SUBJECT%",
-	"method":            "%REQ(:METHOD):32%",
-	"host":              asked(askedHost, ":AUTHORITY", hostLength),
-	"path":              asked(askedPath, ":PATH", pathLength),
-	"protocol":          "%PROTOCOL%",
-	"status":            "%RESPONSE_CODE%",
-	"grpc_status":       "%GRPC_STATUS_NUMBER%",
-	"flags":             "%RESPONSE_FLAGS%",
-	"details":           "%RESPONSE_CODE_DETAILS%",
-	"bytes_in":          "%BYTES_RECEIVED%",
-	"bytes_out":         "%BYTES_SENT%",
-	"duration_ms":       "%DURATION%",
-	"backend":           "%UPSTREAM_HOST%",
-	"group":             "%UPSTREAM_CLUSTER_RAW%",
-	"route":             "%ROUTE_NAME%",
-	"attempts":          "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
-	"request_id":        "%REQ(X-REQUEST-ID):128%",
-	"trace_id":          "%TRACE_ID%",
-	"user_agent":        "%REQ(USER-AGENT):512%",
-	"transport_failure": "%UPSTREAM_TRANSPORT_FAILURE_REASON%",
-}
-
 // AccessLogFields are the names of the fields that a line of the access log may have,
 // sorted.
 func AccessLogFields() []string { return slices.Sorted(maps.Keys(accessFields)) }

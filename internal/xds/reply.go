@@ -66,13 +66,16 @@ func (r reason) filter() *accesslogv3.AccessLogFilter {
 	}}
 }
 
+// fixedReasons are why a route answers a status itself without saying more.
+var fixedReasons = map[uint32]string{
+	404: "nothing is served here",
+	500: "the route refers to an object that does not exist or that it may not use",
+	503: "the route has no valid backend",
+}
+
 // fixedReason is the body of a fixed response that has none of its own; empty where no error is answered.
 func fixedReason(status uint32) string {
-	text := map[uint32]string{
-		404: "nothing is served here",
-		500: "the route refers to an object that does not exist or that it may not use",
-		503: "the route has no valid backend",
-	}[status]
+	text := fixedReasons[status]
 	if text == "" {
 		return ""
 	}
