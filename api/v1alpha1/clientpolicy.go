@@ -221,7 +221,9 @@ const (
 // AccessLog configures the access log, which has a line for each request.
 //
 // +kubebuilder:validation:XValidation:rule="(has(self.destination) && self.destination == 'OTLP') == has(self.collector)",message="collector must be set with destination OTLP, and only then"
-// +kubebuilder:validation:XValidation:rule="!has(self.destination) || self.destination != 'Off' || (!has(self.fields) && !has(self.errorsOnly))",message="fields and errorsOnly have no effect with destination Off: leave them out"
+// +kubebuilder:validation:XValidation:rule="!has(self.destination) || self.destination != 'Off' || (!has(self.fields) && !has(self.template) && !has(self.errorsOnly) && !has(self.samplePercent))",message="fields, template, errorsOnly and samplePercent have no effect with destination Off: leave them out"
+// +kubebuilder:validation:XValidation:rule="!has(self.template) || (!has(self.fields) && !has(self.collector))",message="template is for destination File, and replaces fields"
+// +kubebuilder:validation:XValidation:rule="!has(self.samplePercent) || !has(self.errorsOnly) || !self.errorsOnly",message="errorsOnly means samplePercent 0: leave out one of them"
 type AccessLog struct {
 	// Destination is File (JSON lines in the machine's access log file), OTLP (an
 	// OpenTelemetry collector) or Off.
@@ -237,6 +239,19 @@ type AccessLog struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=40
 	Fields []AccessLogField `json:"fields,omitempty"`
+	// Template makes lines of text in place of JSON: text with fields ("{status}") and headers
+	// ("{request.referer}", "{response.content-type}"). "{{" and "}}" stand for braces. Headers
+	// that can hold credentials are refused.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=2048
+	Template string `json:"template,omitempty"`
+	// SamplePercent is the share of successful requests that are logged: 0 to 100, as a number
+	// or as a text like "0.5". Failed requests are always logged. Default: 100.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? (self >= 0 && self <= 100) : self.matches('^(100(\\\\.0+)?|[0-9]{1,2}(\\\\.[0-9]{1,4})?)$')",message="must be from 0 to 100, with at most four decimals, like 10 or \"0.5\""
+	SamplePercent *intstr.IntOrString `json:"samplePercent,omitempty"`
 	// ErrorsOnly logs only failed requests: those answered 4xx or 5xx, those without an
 	// answer, and failed gRPC calls.
 	// +optional
@@ -245,7 +260,7 @@ type AccessLog struct {
 
 // AccessLogField is a field of access logs.
 //
-// +kubebuilder:validation:Enum=time;client;listener;server_name;tls_version;tls_cipher;client_subject;method;host;path;protocol;status;grpc_status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;owner;rule;decision;attempts;request_id;trace_id;user_agent;transport_failure
+// +kubebuilder:validation:Enum=time;client;listener;server_name;tls_version;tls_cipher;client_subject;method;host;path;protocol;status;grpc_status;flags;details;bytes_in;bytes_out;duration_ms;backend;group;route;owner;decision;attempts;request_id;trace_id;user_agent;transport_failure
 type AccessLogField string
 
 // AccessLogFields returns all fields, in the order of the schema.
@@ -253,7 +268,7 @@ func AccessLogFields() []AccessLogField {
 	return []AccessLogField{
 		"time", "client", "listener", "server_name", "tls_version", "tls_cipher", "client_subject", "method", "host", "path", "protocol",
 		"status", "grpc_status", "flags", "details", "bytes_in", "bytes_out", "duration_ms", "backend", "group", "route", "owner",
-		"rule", "decision", "attempts", "request_id", "trace_id", "user_agent", "transport_failure",
+		"decision", "attempts", "request_id", "trace_id", "user_agent", "transport_failure",
 	}
 }
 

@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
@@ -30,7 +31,7 @@ type RoutePolicy struct {
 
 // RoutePolicySpec configures the treatment of requests and answers.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.compression) || has(self.grpcWeb) || has(self.errorPages)",message="set at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes, compression, grpcWeb and errorPages"
+// +kubebuilder:validation:XValidation:rule="has(self.rateLimit) || has(self.globalRateLimit) || has(self.authorization) || has(self.addresses) || has(self.maxRequestBytes) || has(self.compression) || has(self.grpcWeb) || has(self.errorPages) || has(self.accessLog)",message="set at least one of rateLimit, globalRateLimit, authorization, addresses, maxRequestBytes, compression, grpcWeb, errorPages and accessLog"
 type RoutePolicySpec struct {
 	// TargetRefs are the targets of the policy: Gateways and ListenerSets (sectionName: a
 	// listener), HTTPRoutes and GRPCRoutes (sectionName: the name of a rule), and
@@ -84,6 +85,39 @@ type RoutePolicySpec struct {
 	// the answers back. Default: on for IngressRoutes, as in Contour; off for other routes.
 	// +optional
 	GRPCWeb *bool `json:"grpcWeb,omitempty"`
+
+	// AccessLog selects the requests that have a line in the access log, where the listener has
+	// one. Default: the ClientPolicy's choice.
+	// +optional
+	AccessLog *RouteAccessLog `json:"accessLog,omitempty"`
+}
+
+// LoggedRequests are the requests that have a line in the access log.
+//
+// +kubebuilder:validation:Enum=All;Errors;None
+type LoggedRequests string
+
+// The choices.
+const (
+	LogAll    LoggedRequests = "All"
+	LogErrors LoggedRequests = "Errors"
+	LogNone   LoggedRequests = "None"
+)
+
+// RouteAccessLog selects requests for the access log.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.requests) != has(self.samplePercent)",message="set either requests or samplePercent"
+type RouteAccessLog struct {
+	// Requests is All, Errors (only failed requests: those answered 4xx or 5xx, those without an
+	// answer, and failed gRPC calls) or None.
+	// +optional
+	Requests LoggedRequests `json:"requests,omitempty"`
+	// SamplePercent is the share of successful requests that are logged: 0 to 100, as a number
+	// or as a text like "0.5". Failed requests are always logged.
+	// +optional
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? (self >= 0 && self <= 100) : self.matches('^(100(\\\\.0+)?|[0-9]{1,2}(\\\\.[0-9]{1,4})?)$')",message="must be from 0 to 100, with at most four decimals, like 10 or \"0.5\""
+	SamplePercent *intstr.IntOrString `json:"samplePercent,omitempty"`
 }
 
 // CompressionAlgorithm is a coding of HTTP content.

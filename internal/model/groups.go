@@ -57,6 +57,9 @@ func (p *RoutePolicy) Or(q *RoutePolicy) *RoutePolicy {
 	if both.GRPCWeb == nil {
 		both.GRPCWeb = q.GRPCWeb
 	}
+	if both.AccessLog == nil {
+		both.AccessLog = q.AccessLog
+	}
 	return &both
 }
 

@@ -123,17 +123,6 @@ func (l Listener) EscapedSlashes() EscapedSlashes {
 	return l.Clients.EscapedSlashes
 }
 
-// AccessLog is where a line a request goes.
-type AccessLog struct {
-	Off bool `json:"off,omitempty"`
-	// Fields to write, as names of the documented set; empty is all.
-	Fields []string `json:"fields,omitempty"`
-	// Collector takes them over OTLP (gRPC); empty writes JSON to the machine's file.
-	Collector GroupID `json:"collector,omitempty"`
-	// Errors writes requests only that were answered 4xx or 5xx or not at all, and calls of gRPC that failed.
-	Errors bool `json:"errors,omitempty"`
-}
-
 // Tracing reports spans to an OpenTelemetry collector over gRPC.
 type Tracing struct {
 	Collector GroupID `json:"collector"`

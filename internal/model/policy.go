@@ -18,6 +18,8 @@ type RoutePolicy struct {
 	Compression *Compression `json:"compression,omitempty"`
 	// GRPCWeb translates requests of gRPC-Web into gRPC, and answers back; nil is no, too.
 	GRPCWeb *bool `json:"grpcWeb,omitempty"`
+	// AccessLog is nil where the listener's own choice counts.
+	AccessLog *LogShare `json:"accessLog,omitempty"`
 }
 
 // RateLimit is a token bucket at each machine.

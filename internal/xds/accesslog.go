@@ -33,45 +33,45 @@ const standardOutput = "/dev/stdout"
 // accessLogs are where lines about a listener's requests go: where a policy says, else to
 // the machine's file, if there is one.
 func accessLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
+	log, choice := accessLog(l, o)
+	if log == nil {
+		return nil
+	}
+	log.Filter = wanted(choice)
+	return []*accesslogv3.AccessLog{log}
+}
+
+// connectionLogs are the same about connections of bytes.
+func connectionLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
+	log, choice := accessLog(l, o)
+	if log == nil {
+		return nil
+	}
+	log.Filter = wantedConnections(choice)
+	return []*accesslogv3.AccessLog{log}
+}
+
+// accessLog is the log of all requests, and what the listener's policy chose; nil is none.
+func accessLog(l model.Listener, o Options) (*accesslogv3.AccessLog, model.AccessLog) {
 	var choice model.AccessLog
 	if l.Clients != nil && l.Clients.AccessLog != nil {
 		choice = *l.Clients.AccessLog
 		o.AccessLog = cmp.Or(o.AccessLog, standardOutput)
 	}
 	if choice.Off || choice.Collector == "" && o.AccessLog == "" {
-		return nil
+		return nil, choice
+	}
+	if choice.Collector == "" && len(choice.Template) > 0 {
+		return templateLog(o.AccessLog, choice.Template), choice
 	}
 	fields := maps.Clone(accessFields)
 	if len(choice.Fields) > 0 {
 		maps.DeleteFunc(fields, func(name, _ string) bool { return !slices.Contains(choice.Fields, name) })
 	}
-	log := fileLog(o.AccessLog, fields)
 	if choice.Collector != "" {
-		log = collectorLog(choice.Collector, fields)
+		return collectorLog(choice.Collector, fields), choice
 	}
-	if choice.Errors {
-		log.Filter = failures()
-	}
-	return []*accesslogv3.AccessLog{log}
-}
-
-// failures are requests that were answered 4xx or 5xx, or not at all (0: the client left, or its stream was
-// ended as it was no HTTP), and calls of gRPC that failed or have no status.
-func failures() *accesslogv3.AccessLogFilter {
-	status := func(op accesslogv3.ComparisonFilter_Op, value uint32) *accesslogv3.AccessLogFilter {
-		return &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_StatusCodeFilter{
-			StatusCodeFilter: &accesslogv3.StatusCodeFilter{Comparison: &accesslogv3.ComparisonFilter{
-				Op: op,
-				// The key is of Envoy's runtime, which nobody sets.
-				Value: &corev3.RuntimeUInt32{DefaultValue: value, RuntimeKey: "fairlead.access_log.status"},
-			}},
-		}}
-	}
-	failed := &accesslogv3.AccessLogFilter{FilterSpecifier: &accesslogv3.AccessLogFilter_GrpcStatusFilter{GrpcStatusFilter: &accesslogv3.GrpcStatusFilter{
-		Statuses: []accesslogv3.GrpcStatusFilter_Status{accesslogv3.GrpcStatusFilter_OK}, Exclude: true,
-	}}}
-	// To this filter every answer without a status of gRPC is UNKNOWN, those to other requests, too.
-	return anyOf(status(accesslogv3.ComparisonFilter_GE, 400), status(accesslogv3.ComparisonFilter_EQ, 0), allOf(grpcCall(), failed))
+	return fileLog(o.AccessLog, fields), choice
 }
 
 // grpcCall is for calls of gRPC.
@@ -94,11 +94,14 @@ func fileLog(path string, commands map[string]string) *accesslogv3.AccessLog {
 	for name, command := range commands {
 		fields[name] = structpb.NewStringValue(command)
 	}
+	return toFile(path, &corev3.SubstitutionFormatString{
+		Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}}, Formatters: formatters(),
+	})
+}
+
+func toFile(path string, format *corev3.SubstitutionFormatString) *accesslogv3.AccessLog {
 	return accessLogger("envoy.access_loggers.file", &filelogv3.FileAccessLog{
-		Path: path,
-		AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: &corev3.SubstitutionFormatString{
-			Format: &corev3.SubstitutionFormatString_JsonFormat{JsonFormat: &structpb.Struct{Fields: fields}},
-		}},
+		Path: path, AccessLogFormat: &filelogv3.FileAccessLog_LogFormat{LogFormat: format},
 	})
 }
 
@@ -118,7 +121,7 @@ func collectorLog(collector model.GroupID, commands map[string]string) *accesslo
 		ResourceAttributes: &commonv1.KeyValueList{Values: []*commonv1.KeyValue{{
 			Key: "service.name", Value: &commonv1.AnyValue{Value: &commonv1.AnyValue_StringValue{StringValue: "fairlead"}},
 		}}},
-		Attributes: attributes,
+		Attributes: attributes, Formatters: formatters(),
 	})
 }
 

@@ -127,6 +127,7 @@ func routes(h model.VirtualHost, r model.Route) []*routev3.Route {
 	}
 	for _, one := range out {
 		one.StatPrefix = statOfRoute(r)
+		one.Metadata = withLogShare(one.Metadata, r.Policy)
 		// Envoy would apply the route's edits after those of a share, not before.
 		if !editsByShare(r, one) {
 			one.RequestHeadersToAdd, one.RequestHeadersToRemove = edits(r.RequestHeaders)

@@ -174,7 +174,7 @@ func notesOfHost(h model.VirtualHost, refuses bool) *corev3.Metadata {
 	if refuses {
 		fields[noUpgrade] = structpb.NewBoolValue(true)
 	}
-	return notes(fields)
+	return withLogShare(notes(fields), h.Policy)
 }
 
 func notes(fields map[string]*structpb.Value) *corev3.Metadata {

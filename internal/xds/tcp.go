@@ -50,7 +50,7 @@ func tcpProxy(l model.Listener, groups []model.WeightedGroup, o Options) *listen
 			WeightedClusters: &tcpproxyv3.TcpProxy_WeightedCluster{Clusters: weights},
 		}
 	}
-	t.AccessLog = accessLogs(l, o)
+	t.AccessLog = connectionLogs(l, o)
 	return networkFilter("envoy.filters.network.tcp_proxy", t)
 }
 
