@@ -29,6 +29,7 @@ const (
 	PolicyGlobalLimit   PolicyKind = "globalRateLimit"
 	PolicyCompression   PolicyKind = "compression" // of the answer
 	PolicyErrorPages    PolicyKind = "errorPages"
+	PolicyAccessLog     PolicyKind = "accessLog"
 )
 
 // Policy is what a request must pass before the route does what it does.
@@ -120,6 +121,13 @@ func (x *explainer) policies(h *model.VirtualHost, r *model.Route, p *model.Rout
 	}
 	if e := p.ErrorPages; e != nil {
 		add(PolicyErrorPages, func(q model.RoutePolicy) bool { return q.ErrorPages != nil }, Policy{Text: pagesText(e.Pages)})
+	}
+	if l := p.AccessLog; l != nil {
+		text := "of requests that do not fail " + strconv.FormatFloat(l.Percent, 'g', -1, 64) + " % have a line in the access log, and all that fail"
+		if l.None {
+			text = "requests have no line in the access log"
+		}
+		add(PolicyAccessLog, func(q model.RoutePolicy) bool { return q.AccessLog != nil }, Policy{Text: text})
 	}
 	return list
 }

@@ -177,6 +177,7 @@ func (g generator) routePolicy(o *v1alpha1.RoutePolicy) {
 	if n := o.Spec.MaxRequestBytes; n != nil { // without further draws
 		is := *n == 1
 		o.Spec.GRPCWeb = &is
+		o.Spec.AccessLog = &v1alpha1.RouteAccessLog{Requests: []v1alpha1.LoggedRequests{v1alpha1.LogErrors, v1alpha1.LogNone, "Some"}[*n]}
 		o.Spec.Compression = []*v1alpha1.Compression{
 			{Algorithms: []v1alpha1.CompressionAlgorithm{"br", "lzma", "br"}, ContentTypes: []string{"text/HTML", "text", "application/grpc"}},
 			{},
@@ -201,6 +202,11 @@ func (g generator) clientPolicy(o *v1alpha1.ClientPolicy) {
 		o.Spec.AccessLog = &v1alpha1.AccessLog{
 			Destination: v1alpha1.LogDestination(g.word("", "File", "OTLP", "Off")), Collector: some(g, g.serviceRef()), ErrorsOnly: g.chance(50),
 			Fields: []v1alpha1.AccessLogField{v1alpha1.AccessLogField(g.word("time", "status"))},
+		}
+		if n := o.Spec.TrustedHops; n != nil { // without further draws
+			percent := intstr.FromInt32(*n * 30)
+			o.Spec.AccessLog.SamplePercent, o.Spec.AccessLog.Fields = &percent, nil
+			o.Spec.AccessLog.Template = []string{"{status} {request.referer}", "{status} {request.cookie}"}[(*n+1)%2]
 		}
 	}
 	if g.chance(40) {

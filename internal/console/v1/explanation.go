@@ -292,6 +292,7 @@ const (
 	PolicyGlobalLimit   PolicyKind = "globalRateLimit"
 	PolicyCompression   PolicyKind = "compression" // of the answer
 	PolicyErrorPages    PolicyKind = "errorPages"
+	PolicyAccessLog     PolicyKind = "accessLog"
 )
 
 // CORSStep is how a route treats a request of a browser for a page of another origin.

@@ -75,10 +75,24 @@ type AccessLog struct {
 	Off bool `json:"off,omitempty"`
 	// Fields to write, as names of the documented set; empty is all.
 	Fields []string `json:"fields,omitempty"`
-	// Collector takes them over OTLP (gRPC); empty writes JSON to the machine's file.
+	// Template makes lines of text; empty makes JSON.
+	Template []LogPart `json:"template,omitempty"`
+	// Collector takes them over OTLP (gRPC); empty writes lines to the machine's file.
 	Collector GroupID `json:"collector,omitempty"`
 	// Errors writes requests only that were answered 4xx or 5xx or not at all, and calls of gRPC that failed.
 	Errors bool `json:"errors,omitempty"`
+	// Percent of the other requests are written, too; 0 is all of them.
+	Percent float64 `json:"percent,omitempty"`
+}
+
+// LogPart is a part of a template. Exactly one field is set.
+type LogPart struct {
+	Text string `json:"text,omitempty"`
+	// Field is a name of the documented set.
+	Field string `json:"field,omitempty"`
+	// Request and Response are names of headers, in lower case.
+	Request  string `json:"request,omitempty"`
+	Response string `json:"response,omitempty"`
 }
 
 // Tracing reports spans to an OpenTelemetry collector over gRPC.

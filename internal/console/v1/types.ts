@@ -512,7 +512,7 @@ export interface PolicyStep {
 }
 
 // PolicyKind is the matter of a policy.
-export type PolicyKind = "grpcWeb" | "addresses" | "rateLimit" | "maxRequestBytes" | "authorization" | "globalRateLimit" | "compression" | "errorPages";
+export type PolicyKind = "grpcWeb" | "addresses" | "rateLimit" | "maxRequestBytes" | "authorization" | "globalRateLimit" | "compression" | "errorPages" | "accessLog";
 
 // CORSStep is how a route treats a request of a browser for a page of another origin.
 export interface CORSStep {
@@ -929,10 +929,24 @@ export interface AccessLog {
   off?: boolean;
   // Fields to write, as names of the documented set; empty is all.
   fields?: string[];
-  // Collector takes them over OTLP (gRPC); empty writes JSON to the machine's file.
+  // Template makes lines of text; empty makes JSON.
+  template?: LogPart[];
+  // Collector takes them over OTLP (gRPC); empty writes lines to the machine's file.
   collector?: GroupID;
   // Errors writes requests only that were answered 4xx or 5xx or not at all, and calls of gRPC that failed.
   errors?: boolean;
+  // Percent of the other requests are written, too; 0 is all of them.
+  percent?: number;
+}
+
+// LogPart is a part of a template. Exactly one field is set.
+export interface LogPart {
+  text?: string;
+  // Field is a name of the documented set.
+  field?: string;
+  // Request and Response are names of headers, in lower case.
+  request?: string;
+  response?: string;
 }
 
 // Tracing reports spans to an OpenTelemetry collector over gRPC.

@@ -9,8 +9,6 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
@@ -131,43 +129,6 @@ func (c *policyCompiler) clientLimits(o *v1alpha1.ClientLimits, path string) v1a
 	return limits
 }
 
-func (c *policyCompiler) accessLog(o *v1alpha1.AccessLog, path string) (*model.AccessLog, *model.BackendGroup) {
-	log := &model.AccessLog{Errors: o.ErrorsOnly}
-	known := v1alpha1.AccessLogFields()
-	for i, accessLogField := range o.Fields {
-		if !slices.Contains(known, accessLogField) {
-			c.Fail(field.At(path+".fields", i), field.Quote(string(accessLogField))+" is not a field of access logs")
-			continue
-		}
-		log.Fields = append(log.Fields, string(accessLogField))
-	}
-	slices.Sort(log.Fields)
-	log.Fields = slices.Compact(log.Fields)
-	switch o.Destination {
-	case "", v1alpha1.LogFile:
-	case v1alpha1.LogOff:
-		log = &model.AccessLog{Off: true}
-	case v1alpha1.LogOTLP:
-		if o.Collector == nil {
-			c.Fail(path+".collector", "must be set with destination OTLP")
-			return nil, nil
-		}
-		group, ok := c.service(o.Collector, model.BackendHTTP2, path+".collector")
-		if !ok {
-			return nil, nil
-		}
-		log.Collector = group.ID
-		return log, &group
-	default:
-		c.Fail(path+".destination", field.Quote(string(o.Destination))+" must be File, OTLP or Off")
-		return nil, nil
-	}
-	if o.Collector != nil {
-		c.Fail(path+".collector", "is for destination OTLP: set destination, or leave collector out")
-	}
-	return log, nil
-}
-
 func (c *policyCompiler) tracing(o *v1alpha1.Tracing, path string) (*model.Tracing, *model.BackendGroup) {
 	group, ok := c.service(&o.Collector, model.BackendHTTP2, path+".collector")
 	t := &model.Tracing{Collector: group.ID, Percent: 100, ServiceName: cmp.Or(o.ServiceName, "fairlead")}
@@ -176,13 +137,7 @@ func (c *policyCompiler) tracing(o *v1alpha1.Tracing, path string) (*model.Traci
 		t.ServiceName = "fairlead"
 	}
 	if p := o.SamplePercent; p != nil {
-		percent, err := float64(p.IntVal), error(nil)
-		if p.Type == intstr.String {
-			percent, err = strconv.ParseFloat(p.StrVal, 64)
-		}
-		if err != nil || !(percent >= 0 && percent <= 100) {
-			c.Fail(path+".samplePercent", field.Quote(p.String())+" must be a number from 0 to 100")
-		} else {
+		if percent, ok := c.percent(p, path+".samplePercent"); ok {
 			t.Percent = percent
 		}
 	}

@@ -59,6 +59,9 @@ func (t *Tables) makeRoutePolicy(ctx *memo.Context, n snapshot.Name) (*Route, bo
 		is := *spec.GRPCWeb
 		f.Policy.GRPCWeb = &is
 	}
+	if spec.AccessLog != nil {
+		f.Policy.AccessLog = c.logShare(spec.AccessLog, "spec.accessLog")
+	}
 	f.invalid, f.resolved = c.Invalid, c.resolved
 	return f, true
 }

@@ -48,7 +48,12 @@ func writeClients(b *strings.Builder, c *model.ClientSettings, floor model.TLSVe
 	add(c.MinTLS != "", "TLS %s", max(c.MinTLS, floor))
 	if l := c.AccessLog; l != nil {
 		add(l.Off, "access log off")
-		add(!l.Off, "access log to %s%s fields %s", cmp.Or(string(l.Collector), "file"), field.When(l.Errors, " errors only"), cmp.Or(strings.Join(l.Fields, " "), "all"))
+		what := "fields " + cmp.Or(strings.Join(l.Fields, " "), "all")
+		if len(l.Template) > 0 {
+			what = fmt.Sprintf("template %q", templateText(l.Template))
+		}
+		add(!l.Off, "access log to %s%s%s %s", cmp.Or(string(l.Collector), "file"), field.When(l.Errors, " errors only"),
+			field.When(l.Percent > 0, fmt.Sprintf(" errors and %g%% of the rest", l.Percent)), what)
 	}
 	if t := c.Tracing; t != nil {
 		add(true, "traces of %g%% to %s as %q", t.Percent, t.Collector, t.ServiceName)
@@ -56,4 +61,22 @@ func writeClients(b *strings.Builder, c *model.ClientSettings, floor model.TLSVe
 	add(len(c.ErrorPages) > 0, "error pages")
 	fmt.Fprintf(b, "  clients %s\n", strings.Join(settings, ", "))
 	writePages(b, "    ", c.ErrorPages)
+}
+
+// templateText is a template as a policy has it.
+func templateText(parts []model.LogPart) string {
+	var b strings.Builder
+	for _, p := range parts {
+		switch {
+		case p.Request != "":
+			b.WriteString("{request." + p.Request + "}")
+		case p.Response != "":
+			b.WriteString("{response." + p.Response + "}")
+		case p.Field != "":
+			b.WriteString("{" + p.Field + "}")
+		default:
+			b.WriteString(strings.NewReplacer("{", "{{", "}", "}}").Replace(p.Text))
+		}
+	}
+	return b.String()
 }

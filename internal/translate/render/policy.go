@@ -59,6 +59,9 @@ func writePolicy(b *strings.Builder, indent string, p *model.RoutePolicy) {
 	if p.GRPCWeb != nil {
 		fmt.Fprintf(b, "%sgRPC-Web %s\n", indent, cmp.Or(field.When(*p.GRPCWeb, "on"), "off"))
 	}
+	if l := p.AccessLog; l != nil {
+		fmt.Fprintf(b, "%saccess log of %s\n", indent, cmp.Or(field.When(l.None, "no request"), fmt.Sprintf("errors and %g%% of the rest", l.Percent)))
+	}
 }
 
 // writePages writes which page stands in place of which errors.
