@@ -90,6 +90,8 @@ type loop struct {
 	counts    counts
 	routeRows *routeRows
 	recount   bool // the metrics of objects and machines are stale
+
+	announcements announcements
 }
 
 func newLoop(p *Plane) *loop {
@@ -200,6 +202,7 @@ func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 		l.update(keys)
 	}
 	l.record(seen, b, before)
+	l.announce(seen, b, before)
 	l.followBatch(b.Number, before)
 	l.review(keys)
 	l.followTerm(ctx)
@@ -271,6 +274,7 @@ func (l *loop) beat(ctx context.Context) {
 		signal(p.signals.term) // it may have waited for responses
 	}
 	l.followRoutes(ctx)
+	l.tellPublished()
 	if l.recount {
 		l.recount = false
 		l.count()
