@@ -33,7 +33,7 @@ var accessFields = map[string]string{
 	"bytes_out":         "%BYTES_SENT%",
 	"duration_ms":       "%DURATION%",
 	"backend":           "%UPSTREAM_HOST%",
-	"group":             "%UPSTREAM_CLUSTER%",
+	"group":             "%UPSTREAM_CLUSTER_RAW%",
 	"route":             "%ROUTE_NAME%",
 	"owner":             computed(ownerOfName),
 	"decision":          computed(decision()),

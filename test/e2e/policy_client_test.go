@@ -172,6 +172,44 @@ func TestClientPolicies(t *testing.T) {
 			t.Error("a request that was answered 200 was written")
 		}
 	})
+	t.Run("access log by a template", func(t *testing.T) {
+		run, err := s.Lab.Machine(edge1.Name).Dir("run")
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := func(line string) bool {
+			log, _ := os.ReadFile(filepath.Join(run, "envoy.log"))
+			return slices.Contains(strings.Split(string(log), "\n"), line)
+		}
+		say("accessLog: {template: '{host}{path} {status} {owner} {decision} {request.x-tenant}'}")
+		// A RoutePolicy chooses for its own routes, and its change ends no connection.
+		s.apply(t, policy("RoutePolicy", "team", "logged", "HTTPRoute app small", "accessLog: {requests: None}"))
+		s.awaitConditions(t, "RoutePolicy team/logged", accepted)
+		n := 0
+		s.await(t, "lines of text, and none of the route that wants none", func(ctx context.Context) error {
+			n++
+			paths := []string{fmt.Sprintf("/small/%d", n), fmt.Sprintf("/texted-%d", n)}
+			for _, path := range paths {
+				if _, err := s.ask(ctx, edge1.Name, request{host: hosts[0], path: path, header: http.Header{"X-Tenant": {"a\" 500"}}}); err != nil {
+					return err
+				}
+			}
+			line := hosts[0] + "%s 200 \"HTTPRoute team/app\" \"the backend answered\" \"a\\\" 500\""
+			for deadline := time.Now().Add(answerTime); !written(fmt.Sprintf(line, paths[1])); {
+				if time.Now().After(deadline) {
+					return fmt.Errorf("the line of %s is not there", paths[1])
+				}
+			}
+			if written(fmt.Sprintf(line, paths[0])) {
+				return fmt.Errorf("%s has a line", paths[0])
+			}
+			return nil
+		})
+		// A template that is wrong is refused by name, and requests go on.
+		s.apply(t, policy("ClientPolicy", "fairlead-system", "all", "GatewayClass fairlead", "accessLog: {template: '{status} {request.authorization}'}"))
+		s.awaitConditions(t, "ClientPolicy fairlead-system/all", condition{"Accepted", "False", "Invalid", `spec.accessLog.template: "authorization" can hold credentials, which access logs must not have`})
+		s.awaitAnswer(t, request{host: hosts[0]}, 200)
+	})
 	t.Run("tracing", func(t *testing.T) {
 		say("tracing: {collector: {name: otel, port: 80}, samplePercent: 0, serviceName: edge}")
 		const trace = "4bf92f3577b34da6a3ce929d0e0e4736"

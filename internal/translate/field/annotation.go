@@ -14,10 +14,10 @@ import (
 const unknownLimit = 5
 
 // findUnknown are those in our domain that nothing reads: the first unknownLimit, sorted,
-// and how many more there are.
+// and how many more there are. The API's own is of every object.
 func findUnknown(annotations map[string]string, known []string) (names []string, more int) {
 	for name := range annotations {
-		if !strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/") || slices.Contains(known, name) {
+		if !strings.HasPrefix(name, v1alpha1.GroupVersion.Group+"/") || name == v1alpha1.AnnotationChangedBy || slices.Contains(known, name) {
 			continue
 		}
 		i, _ := slices.BinarySearch(names, name)
