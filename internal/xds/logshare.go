@@ -68,7 +68,8 @@ func wanted(choice model.AccessLog) *accesslogv3.AccessLogFilter {
 		limit = limitOf(choice.Percent)
 	}
 	limit = limitOfRequest(limit)
-	return anyOf(expression("request.id < "+limit), allOf(failures(), expression(limit+fmt.Sprintf(" != %q", limitNone))))
+	// A request that Envoy answers before it has an ID has a line where all have one.
+	return anyOf(expression(fmt.Sprintf("request.id < %s || %s == %q", limit, limit, limitAll)), allOf(failures(), expression(limit+fmt.Sprintf(" != %q", limitNone))))
 }
 
 // failures are requests that were answered 4xx or 5xx, or not at all (0: the client left, or its stream was

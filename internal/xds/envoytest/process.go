@@ -18,7 +18,7 @@ import (
 	"time"
 
 	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
-	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 )
 
 // ErrNoEnvoy says that no Envoy binary was found; tests skip with it as the reason.
@@ -98,13 +98,13 @@ func Start(ctx context.Context, bootstrap *bootstrapv3.Bootstrap, admin, dir str
 	return e, nil
 }
 
-// Write puts a bootstrap into dir as JSON.
+// Write puts a bootstrap into dir, in the encoding that also has fields which the Go types do not know.
 func Write(bootstrap *bootstrapv3.Bootstrap, dir string) (string, error) {
-	body, err := protojson.Marshal(bootstrap)
+	body, err := proto.Marshal(bootstrap)
 	if err != nil {
 		return "", fmt.Errorf("marshal bootstrap: %w", err)
 	}
-	file := filepath.Join(dir, "bootstrap.json")
+	file := filepath.Join(dir, "bootstrap.pb")
 	if err := os.WriteFile(file, body, 0o600); err != nil {
 		return "", fmt.Errorf("write bootstrap: %w", err)
 	}
