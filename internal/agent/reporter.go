@@ -38,6 +38,7 @@ type reporter struct {
 	addresses  func() ([]string, error) // an error says that they are not known now
 	told       atomic.Pointer[[]string] // addresses, when last they were known
 	unknown    atomic.Bool              // they are not now
+	unread     atomic.Bool              // figures of frontends could not be read the last time
 	proved     atomic.Bool              // each was tried, to the plane that there is
 	log        *slog.Logger
 	changed    signal // a report may differ
@@ -194,7 +195,7 @@ func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
 		}
 	}
 	frontends, _, drops, err := r.balancer.figures()
-	if err != nil {
+	if was := r.unread.Swap(err != nil); err != nil && !was {
 		r.log.Warn("some figures of frontends cannot be read", "error", err)
 	}
 	f.Frontends, f.Drops = wire.FrontendFigures(frontends), drops
