@@ -33,7 +33,7 @@ const standardOutput = "/dev/stdout"
 // accessLogs are where lines about a listener's requests go: where a policy says, else to
 // the machine's file, if there is one.
 func accessLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
-	log, choice := accessLog(l, o)
+	log, choice := accessLog(l, o, decision())
 	if log == nil {
 		return nil
 	}
@@ -43,7 +43,7 @@ func accessLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
 
 // connectionLogs are the same about connections of bytes.
 func connectionLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
-	log, choice := accessLog(l, o)
+	log, choice := accessLog(l, o, connectionDecision())
 	if log == nil {
 		return nil
 	}
@@ -51,8 +51,8 @@ func connectionLogs(l model.Listener, o Options) []*accesslogv3.AccessLog {
 	return []*accesslogv3.AccessLog{log}
 }
 
-// accessLog is the log of all requests, and what the listener's policy chose; nil is none.
-func accessLog(l model.Listener, o Options) (*accesslogv3.AccessLog, model.AccessLog) {
+// accessLog is the log of all requests, and what the listener's policy chose; nil is none. decision is an expression.
+func accessLog(l model.Listener, o Options, decision string) (*accesslogv3.AccessLog, model.AccessLog) {
 	var choice model.AccessLog
 	if l.Clients != nil && l.Clients.AccessLog != nil {
 		choice = *l.Clients.AccessLog
@@ -62,9 +62,10 @@ func accessLog(l model.Listener, o Options) (*accesslogv3.AccessLog, model.Acces
 		return nil, choice
 	}
 	if choice.Collector == "" && len(choice.Template) > 0 {
-		return templateLog(o.AccessLog, choice.Template), choice
+		return templateLog(o.AccessLog, choice.Template, decision), choice
 	}
 	fields := maps.Clone(accessFields)
+	fields["decision"] = computed(decision)
 	if len(choice.Fields) > 0 {
 		maps.DeleteFunc(fields, func(name, _ string) bool { return !slices.Contains(choice.Fields, name) })
 	}

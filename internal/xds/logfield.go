@@ -36,7 +36,7 @@ var accessFields = map[string]string{
 	"group":             "%UPSTREAM_CLUSTER_RAW%",
 	"route":             "%ROUTE_NAME%",
 	"owner":             computed(ownerOfName),
-	"decision":          computed(decision()),
+	"decision":          "", // one for requests, another for connections
 	"attempts":          "%UPSTREAM_REQUEST_ATTEMPT_COUNT%",
 	"request_id":        "%REQ(X-REQUEST-ID):128%",
 	"trace_id":          "%TRACE_ID%",
@@ -92,6 +92,19 @@ func decision() string {
 		fmt.Fprintf(&b, " : %s ? %q", r.expression(), r.text)
 	}
 	b.WriteString(` : response.code_details`)
+	return b.String()
+}
+
+// connectionDecision says the same of a connection of bytes, which has flags only.
+func connectionDecision() string {
+	var b strings.Builder
+	b.WriteString(`response.flags == 0 ? "a backend was connected"`)
+	for _, r := range append(append([]reason{}, reasons...), decided...) {
+		if len(r.flags) > 0 {
+			fmt.Fprintf(&b, " : %s ? %q", r.expression(), r.text)
+		}
+	}
+	b.WriteString(` : "the connection ended"`)
 	return b.String()
 }
 

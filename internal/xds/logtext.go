@@ -38,7 +38,6 @@ var textFields = map[string]string{
 	"user_agent":        quoted(`request.headers["user-agent"]`),
 	"client_subject":    quoted("connection.subject_peer_certificate"),
 	"transport_failure": quoted("upstream.transport_failure_reason"),
-	"decision":          computed("strings.quote(" + decision() + ")"),
 	"owner":             computed("strings.quote(" + ownerOfName + ")"),
 }
 
@@ -52,7 +51,7 @@ func quoted(text string) string {
 }
 
 // templateLog writes lines of text to a file.
-func templateLog(path string, parts []model.LogPart) *accesslogv3.AccessLog {
+func templateLog(path string, parts []model.LogPart, decision string) *accesslogv3.AccessLog {
 	var line strings.Builder
 	for _, p := range parts {
 		switch {
@@ -60,6 +59,8 @@ func templateLog(path string, parts []model.LogPart) *accesslogv3.AccessLog {
 			line.WriteString(quoted(fmt.Sprintf("request.headers[%q]", p.Request)))
 		case p.Response != "":
 			line.WriteString(quoted(fmt.Sprintf("response.headers[%q]", p.Response)))
+		case p.Field == "decision":
+			line.WriteString(computed("strings.quote(" + decision + ")"))
 		case p.Field != "":
 			command, free := textFields[p.Field]
 			if !free {
