@@ -237,10 +237,14 @@ const (
 const AnnotationAllowEndpoints = "fairlead.dev/allow-endpoints"
 
 // AnnotationMetrics of an HTTPRoute, a GRPCRoute or an IngressRoute asks for more metrics of its requests: MetricsOfRoute.
+// That of a Service asks for metrics of each of its backends: MetricsOfBackend.
 const AnnotationMetrics = "fairlead.dev/metrics"
 
 // MetricsOfRoute is the value of AnnotationMetrics that gives a route series of its own.
 const MetricsOfRoute = "route"
+
+// MetricsOfBackend is the value of AnnotationMetrics that gives each backend of a Service series of its own.
+const MetricsOfBackend = "backend"
 
 // The values of AnnotationHosts.
 const (

@@ -60,6 +60,8 @@ type BackendGroup struct {
 	IdleTimeout time.Duration `json:"idleTimeoutNanoseconds,omitempty"`
 	// Upstream that the Service comes from; empty: none. It is for people, and no option.
 	Upstream string `json:"upstream,omitempty"`
+	// Measured says that proxies tell what they count of each backend. It is no option either.
+	Measured bool `json:"measured,omitempty"`
 }
 
 // BackendProtocol is what backends of a group speak.

@@ -48,9 +48,11 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 	if o.MaxConnections == 0 {
 		o.MaxConnections = defaultMaxConnections
 	}
-	var clusters *bootstrapv3.ClusterManager
+	clusters := &bootstrapv3.ClusterManager{LoadStatsConfig: &corev3.ApiConfigSource{
+		ApiType: corev3.ApiConfigSource_GRPC, TransportApiVersion: corev3.ApiVersion_V3, GrpcServices: []*corev3.GrpcService{toAgent()},
+	}}
 	if o.OutlierLog != "" {
-		clusters = &bootstrapv3.ClusterManager{OutlierDetection: &bootstrapv3.ClusterManager_OutlierDetection{EventLogPath: o.OutlierLog}}
+		clusters.OutlierDetection = &bootstrapv3.ClusterManager_OutlierDetection{EventLogPath: o.OutlierLog}
 	}
 	return &bootstrapv3.Bootstrap{
 		ClusterManager: clusters,
@@ -77,6 +79,9 @@ func Bootstrap(o BootstrapOptions) *bootstrapv3.Bootstrap {
 				// A chunk that is longer than it says is refused, and not read in a way that another
 				// proxy may not share.
 				"envoy.reloadable_features.strict_chunk_parsing": structpb.NewBoolValue(true),
+
+				// A report of loads has requests that ended, also where none has begun since the last one.
+				"envoy.reloadable_features.report_load_for_non_zero_stats": structpb.NewBoolValue(true),
 
 				"re2.max_program_size.error_level": structpb.NewNumberValue(regexSize),
 				"re2.max_program_size.warn_level":  structpb.NewNumberValue(regexSize),

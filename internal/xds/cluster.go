@@ -66,7 +66,9 @@ func Cluster(g model.BackendGroup) *clusterv3.Cluster {
 			KeepaliveTime: wrapperspb.UInt32(60), KeepaliveInterval: wrapperspb.UInt32(10), KeepaliveProbes: wrapperspb.UInt32(3),
 		}},
 	}
-	c.TypedExtensionProtocolOptions = typedOptions(protocolOptions(g))
+	options := protocolOptions(g)
+	measure(c, options, g)
+	c.TypedExtensionProtocolOptions = typedOptions(options)
 	switch g.Balance {
 	case model.BalanceLeastRequest:
 		c.LbPolicy = clusterv3.Cluster_LEAST_REQUEST

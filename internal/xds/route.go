@@ -32,6 +32,7 @@ func RouteConfiguration(listener model.ListenerID, shard int, hosts []model.Virt
 		IgnorePortInHostMatching: true,
 		RequestHeadersToRemove:   []string{scopeHeader, clientHeader},
 		RequestHeadersToAdd:      []*corev3.HeaderValueOption{loopMark()},
+		ResponseHeadersToRemove:  []string{loadHeader, loadHeaderBinary},
 	}
 	limit := bodyLimit
 	for _, h := range sorted {

@@ -76,18 +76,18 @@ func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o 
 // PlainGroup is a Service's port without options.
 func PlainGroup(service snapshot.Name, port Port) model.BackendGroup {
 	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port.Number))
-	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id), Upstream: port.discovered}
+	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id), Upstream: port.discovered, Measured: port.measured}
 }
 
 // WithOptions gives a group with options an ID of its own, a function of the options
 // alone: routes that want the same share a group, and nobody finds others that have its ID, too.
 func WithOptions(g model.BackendGroup) model.BackendGroup {
-	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set, Upstream: g.Upstream}
+	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set, Upstream: g.Upstream, Measured: g.Measured}
 	if g.ID = plain.ID; g == plain {
 		return g
 	}
 	options := g
-	options.ID, options.Set, options.Upstream = "", "", ""
+	options.ID, options.Set, options.Upstream, options.Measured = "", "", "", false
 	text, err := json.Marshal(options)
 	if err != nil {
 		panic("a group that cannot be written: " + err.Error()) // it is made of texts and numbers

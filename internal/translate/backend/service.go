@@ -133,7 +133,7 @@ func newService(o *corev1.Service) *Service {
 	f.limits, f.unread = limitsOf(o.Annotations)
 	said := upstreamsOf(o.Annotations)
 	for _, p := range o.Spec.Ports {
-		port := Port{Number: p.Port, Name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Upstream: said.of(p.Name, p.Port), Undrained: undrained, Unread: f.unread, discovered: o.Labels[v1alpha1.LabelUpstream]}
+		port := Port{Number: p.Port, Name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Upstream: said.of(p.Name, p.Port), Undrained: undrained, Unread: f.unread, discovered: o.Labels[v1alpha1.LabelUpstream], measured: field.MeasuredBackends(o.Annotations)}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}

@@ -55,6 +55,11 @@ func Measured(annotations map[string]string) bool {
 	return annotations[v1alpha1.AnnotationMetrics] == v1alpha1.MetricsOfRoute
 }
 
+// MeasuredBackends says whether annotations of a Service ask for metrics of each of its backends.
+func MeasuredBackends(annotations map[string]string) bool {
+	return annotations[v1alpha1.AnnotationMetrics] == v1alpha1.MetricsOfBackend
+}
+
 // GatewayNotes are UnknownAnnotations of a Gateway, which asks for addresses in a field.
 func GatewayNotes(annotations map[string]string) (notes []string) {
 	known := []string{v1alpha1.AnnotationPool, v1alpha1.AnnotationHosts}

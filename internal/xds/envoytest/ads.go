@@ -16,6 +16,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
@@ -81,6 +82,7 @@ func (a *ADS) Serve(l net.Listener) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(a.server, a)
 	runtimev3.RegisterRuntimeDiscoveryServiceServer(a.server, a.Samples)
 	accesslogv3.RegisterAccessLogServiceServer(a.server, a.Samples)
+	loadv3.RegisterLoadReportingServiceServer(a.server, a.Samples)
 	go func() { _ = a.server.Serve(l) }()
 }
 

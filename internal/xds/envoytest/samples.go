@@ -2,12 +2,15 @@ package envoytest
 
 import (
 	"sync/atomic"
+	"time"
 
 	datav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/service/accesslog/v3"
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
+	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	runtimev3 "github.com/envoyproxy/go-control-plane/envoy/service/runtime/v3"
 	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
@@ -15,7 +18,11 @@ import (
 type Samples struct {
 	runtimev3.UnimplementedRuntimeDiscoveryServiceServer
 	accesslogv3.UnimplementedAccessLogServiceServer
+	loadv3.UnimplementedLoadReportingServiceServer
 
+	// Loads are Envoy's reports of the clusters that Measure names. Those that nobody reads are lost.
+	Loads chan *loadv3.LoadStatsRequest
+	loads chan []string
 	// Records that nobody reads are lost.
 	Records chan *datav3.HTTPAccessLogEntry
 	asked   atomic.Int32
@@ -23,11 +30,45 @@ type Samples struct {
 }
 
 func newSamples() *Samples {
-	return &Samples{Records: make(chan *datav3.HTTPAccessLogEntry, 1024), layers: make(chan map[string]any)}
+	return &Samples{
+		Loads: make(chan *loadv3.LoadStatsRequest, 1024), loads: make(chan []string),
+		Records: make(chan *datav3.HTTPAccessLogEntry, 1024), layers: make(chan map[string]any),
+	}
 }
 
 // Set replaces what the layer has. It waits for Envoy to ask.
 func (s *Samples) Set(layer map[string]any) { s.layers <- layer }
+
+// Measure has Envoy report the loads of clusters. It waits for Envoy to ask.
+func (s *Samples) Measure(clusters ...string) { s.loads <- clusters }
+
+// StreamLoadStats takes Envoy's reports.
+func (s *Samples) StreamLoadStats(st loadv3.LoadReportingService_StreamLoadStatsServer) error {
+	go func() {
+		for {
+			m, err := st.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case s.Loads <- m:
+			default:
+			}
+		}
+	}()
+	for {
+		select {
+		case clusters := <-s.loads:
+			if err := st.Send(&loadv3.LoadStatsResponse{
+				Clusters: clusters, ReportEndpointGranularity: true, LoadReportingInterval: durationpb.New(200 * time.Millisecond),
+			}); err != nil {
+				return err
+			}
+		case <-st.Context().Done():
+			return nil
+		}
+	}
+}
 
 // DeltaRuntime serves one stream of Envoy.
 func (s *Samples) DeltaRuntime(st runtimev3.RuntimeDiscoveryService_DeltaRuntimeServer) error {
