@@ -41,6 +41,7 @@ type bench struct {
 	stop    func() // the agent
 	sampler *sampler
 	layers  string // of the runtime of an Envoy that is started, after the first one
+	reports string // what its bootstrap has for reports of loads
 }
 
 const listenerName, routesName = "front", "front/0"
@@ -127,6 +128,7 @@ func (b *bench) startEnvoy(args ...string) *envoytest.Envoy {
 	text := fmt.Sprintf(`{
   "node": {"id": "edge-1", "cluster": "fairlead"},
   "admin": {"address": {"pipe": {"path": %q}}},
+  %s
   "layered_runtime": {"layers": [{"name": "l", "static_layer": {"re2.max_program_size.error_level": 200}}%s]},
   "dynamic_resources": {
     "ads_config": {"api_type": "DELTA_GRPC", "transport_api_version": "V3", "set_node_on_first_message_only": true,
@@ -136,7 +138,7 @@ func (b *bench) startEnvoy(args ...string) *envoytest.Envoy {
     "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {
       "@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "explicit_http_config": {"http2_protocol_options": {}}}},
     "load_assignment": {"cluster_name": "agent", "endpoints": [{"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}]}}`,
-		admin, b.layers, SocketPath(b.dir))
+		admin, b.reports, b.layers, SocketPath(b.dir))
 	var bootstrap bootstrapv3.Bootstrap
 	if err := protojson.Unmarshal([]byte(text), &bootstrap); err != nil {
 		b.t.Fatal(err)

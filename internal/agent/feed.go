@@ -89,6 +89,13 @@ func (r *relay) renew(id model.ListenerID, on bool) {
 	r.advance()
 }
 
+// assigned is the load assignment that the proxy is to have of a group.
+func (r *relay) assigned(group string) (delta.Resource, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.feed.Get(typeEndpoint, group)
+}
+
 // listening says which of the listeners the proxy has.
 func (r *relay) listening(names map[string]struct{}) map[string]struct{} {
 	r.mu.Lock()

@@ -36,6 +36,7 @@ type relay struct {
 	listener net.Listener
 	served   servedStream
 	sampler  *sampler // by the same socket
+	loads    *loads   // by the same socket
 
 	mu          sync.Mutex
 	feed        *gate.Feed
@@ -61,6 +62,7 @@ func newRelay(c Config, own func(check string) health.Finding, remember func(mem
 		timed: newSignal(), polls: newSignal(), says: newSignal(), asks: newSignal(), checked: newSignal(),
 		sampler: newSampler(), feed: gate.New(), assignments: health.NewAssignments(own), ready: make(chan struct{}), heard: make(chan struct{}), withholdTime: withholdTime,
 	}
+	r.loads = newLoads(r.assigned, c.Now)
 	if _, able := c.Proxy.(Witness); able {
 		r.feed.SetWitnessed()
 	}
@@ -71,6 +73,7 @@ func newRelay(c Config, own func(check string) health.Finding, remember func(mem
 func (r *relay) receive(c delta.Change) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.loads.see(c)
 	return r.feed.Target([]delta.Change{r.assignments.Resolve(c)})
 }
 

@@ -73,6 +73,7 @@ func (r *relay) serve(ctx context.Context) error {
 	)
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(server, streamServer{relay: r})
 	r.sampler.register(server)
+	r.loads.register(server)
 	defer context.AfterFunc(ctx, server.Stop)()
 	if err := server.Serve(r.listener); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("serve the proxy: %w", err)

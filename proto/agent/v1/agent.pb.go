@@ -131,7 +131,7 @@ func (x Problem_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Problem_Kind.Descriptor instead.
 func (Problem_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39, 0}
 }
 
 type Proxy_State int32
@@ -197,7 +197,7 @@ func (x Proxy_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Proxy_State.Descriptor instead.
 func (Proxy_State) EnumDescriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38, 0}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40, 0}
 }
 
 // MachineConfig is what one machine must know about itself. Its resource name
@@ -2722,7 +2722,9 @@ type Figures struct {
 	// Requests of clients that the proxy has counted since it began, sorted by listener, host, route and group.
 	Requests []*RequestFigures `protobuf:"bytes,5,rep,name=requests,proto3" json:"requests,omitempty"`
 	// What the agent has added up since it started, a total for each name.
-	Totals        []*Total `protobuf:"bytes,6,rep,name=totals,proto3" json:"totals,omitempty"`
+	Totals []*Total `protobuf:"bytes,6,rep,name=totals,proto3" json:"totals,omitempty"`
+	// What the proxies have counted of the backends of measured groups, since the agent started, sorted by group.
+	Loads         []*GroupLoad `protobuf:"bytes,7,rep,name=loads,proto3" json:"loads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2792,6 +2794,187 @@ func (x *Figures) GetTotals() []*Total {
 	return nil
 }
 
+func (x *Figures) GetLoads() []*GroupLoad {
+	if x != nil {
+		return x.Loads
+	}
+	return nil
+}
+
+// GroupLoad is of one measured group.
+type GroupLoad struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Group string                 `protobuf:"bytes,1,opt,name=group,proto3" json:"group,omitempty"`
+	// How long ago the proxy reported it.
+	Age           *durationpb.Duration `protobuf:"bytes,2,opt,name=age,proto3" json:"age,omitempty"`
+	Backends      []*BackendLoad       `protobuf:"bytes,3,rep,name=backends,proto3" json:"backends,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupLoad) Reset() {
+	*x = GroupLoad{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupLoad) ProtoMessage() {}
+
+func (x *GroupLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupLoad.ProtoReflect.Descriptor instead.
+func (*GroupLoad) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *GroupLoad) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+func (x *GroupLoad) GetAge() *durationpb.Duration {
+	if x != nil {
+		return x.Age
+	}
+	return nil
+}
+
+func (x *GroupLoad) GetBackends() []*BackendLoad {
+	if x != nil {
+		return x.Backends
+	}
+	return nil
+}
+
+// BackendLoad is of one backend. Numbers shrink only when the agent starts, or the backend was gone.
+type BackendLoad struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Address []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Port    uint32                 `protobuf:"varint,2,opt,name=port,proto3" json:"port,omitempty"`
+	// Requests that were sent there, tries included; those answered, but not 5xx; and those answered 5xx, or not at all.
+	Requests  uint64 `protobuf:"varint,3,opt,name=requests,proto3" json:"requests,omitempty"`
+	Succeeded uint64 `protobuf:"varint,4,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
+	Failed    uint64 `protobuf:"varint,5,opt,name=failed,proto3" json:"failed,omitempty"`
+	InFlight  uint64 `protobuf:"varint,6,opt,name=in_flight,json=inFlight,proto3" json:"in_flight,omitempty"`
+	// Answers, and the sum of the times until their first byte, in microseconds.
+	Timed  uint64 `protobuf:"varint,7,opt,name=timed,proto3" json:"timed,omitempty"`
+	Micros uint64 `protobuf:"varint,8,opt,name=micros,proto3" json:"micros,omitempty"`
+	// It has metrics of its own.
+	Named         bool `protobuf:"varint,9,opt,name=named,proto3" json:"named,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackendLoad) Reset() {
+	*x = BackendLoad{}
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackendLoad) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackendLoad) ProtoMessage() {}
+
+func (x *BackendLoad) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackendLoad.ProtoReflect.Descriptor instead.
+func (*BackendLoad) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *BackendLoad) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *BackendLoad) GetPort() uint32 {
+	if x != nil {
+		return x.Port
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetRequests() uint64 {
+	if x != nil {
+		return x.Requests
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetSucceeded() uint64 {
+	if x != nil {
+		return x.Succeeded
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetFailed() uint64 {
+	if x != nil {
+		return x.Failed
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetInFlight() uint64 {
+	if x != nil {
+		return x.InFlight
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetTimed() uint64 {
+	if x != nil {
+		return x.Timed
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetMicros() uint64 {
+	if x != nil {
+		return x.Micros
+	}
+	return 0
+}
+
+func (x *BackendLoad) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
+}
+
 // Total is what proxies of the machine have counted of all that has a name, one proxy after the other. It never shrinks while the
 // agent runs.
 type Total struct {
@@ -2819,7 +3002,7 @@ type Total struct {
 
 func (x *Total) Reset() {
 	*x = Total{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +3014,7 @@ func (x *Total) String() string {
 func (*Total) ProtoMessage() {}
 
 func (x *Total) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[30]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +3027,7 @@ func (x *Total) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Total.ProtoReflect.Descriptor instead.
 func (*Total) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{30}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Total) GetBy() string {
@@ -2949,7 +3132,7 @@ type RequestFigures struct {
 
 func (x *RequestFigures) Reset() {
 	*x = RequestFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2961,7 +3144,7 @@ func (x *RequestFigures) String() string {
 func (*RequestFigures) ProtoMessage() {}
 
 func (x *RequestFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[31]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2974,7 +3157,7 @@ func (x *RequestFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestFigures.ProtoReflect.Descriptor instead.
 func (*RequestFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{31}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *RequestFigures) GetListener() string {
@@ -3026,7 +3209,7 @@ type FrontendFigures struct {
 
 func (x *FrontendFigures) Reset() {
 	*x = FrontendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3038,7 +3221,7 @@ func (x *FrontendFigures) String() string {
 func (*FrontendFigures) ProtoMessage() {}
 
 func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[32]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3051,7 +3234,7 @@ func (x *FrontendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontendFigures.ProtoReflect.Descriptor instead.
 func (*FrontendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{32}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FrontendFigures) GetName() string {
@@ -3110,7 +3293,7 @@ type BackendFigures struct {
 
 func (x *BackendFigures) Reset() {
 	*x = BackendFigures{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3122,7 +3305,7 @@ func (x *BackendFigures) String() string {
 func (*BackendFigures) ProtoMessage() {}
 
 func (x *BackendFigures) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[33]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3135,7 +3318,7 @@ func (x *BackendFigures) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackendFigures.ProtoReflect.Descriptor instead.
 func (*BackendFigures) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{33}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BackendFigures) GetAddress() []byte {
@@ -3239,7 +3422,7 @@ type Session struct {
 
 func (x *Session) Reset() {
 	*x = Session{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3251,7 +3434,7 @@ func (x *Session) String() string {
 func (*Session) ProtoMessage() {}
 
 func (x *Session) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[34]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3264,7 +3447,7 @@ func (x *Session) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Session.ProtoReflect.Descriptor instead.
 func (*Session) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{34}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Session) GetPeer() string {
@@ -3406,7 +3589,7 @@ type VipState struct {
 
 func (x *VipState) Reset() {
 	*x = VipState{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3418,7 +3601,7 @@ func (x *VipState) String() string {
 func (*VipState) ProtoMessage() {}
 
 func (x *VipState) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[35]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3431,7 +3614,7 @@ func (x *VipState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VipState.ProtoReflect.Descriptor instead.
 func (*VipState) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{35}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *VipState) GetAddress() []byte {
@@ -3476,7 +3659,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3488,7 +3671,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[36]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3501,7 +3684,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{36}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Applied) GetEpoch() uint64 {
@@ -3543,7 +3726,7 @@ type Problem struct {
 
 func (x *Problem) Reset() {
 	*x = Problem{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3555,7 +3738,7 @@ func (x *Problem) String() string {
 func (*Problem) ProtoMessage() {}
 
 func (x *Problem) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[37]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3568,7 +3751,7 @@ func (x *Problem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Problem.ProtoReflect.Descriptor instead.
 func (*Problem) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{37}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Problem) GetKind() Problem_Kind {
@@ -3625,7 +3808,7 @@ type Proxy struct {
 
 func (x *Proxy) Reset() {
 	*x = Proxy{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3820,7 @@ func (x *Proxy) String() string {
 func (*Proxy) ProtoMessage() {}
 
 func (x *Proxy) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[38]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3833,7 @@ func (x *Proxy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Proxy.ProtoReflect.Descriptor instead.
 func (*Proxy) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{38}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Proxy) GetState() Proxy_State {
@@ -3716,7 +3899,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3728,7 +3911,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[39]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3741,7 +3924,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{39}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Instruction) GetTimeToLive() *durationpb.Duration {
@@ -3795,7 +3978,7 @@ type Trust struct {
 
 func (x *Trust) Reset() {
 	*x = Trust{}
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3807,7 +3990,7 @@ func (x *Trust) String() string {
 func (*Trust) ProtoMessage() {}
 
 func (x *Trust) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_agent_proto_msgTypes[40]
+	mi := &file_proto_agent_v1_agent_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3820,7 +4003,7 @@ func (x *Trust) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trust.ProtoReflect.Descriptor instead.
 func (*Trust) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{40}
+	return file_proto_agent_v1_agent_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Trust) GetIssuer() []byte {
@@ -4076,17 +4259,32 @@ const file_proto_agent_v1_agent_proto_rawDesc = "" +
 	"\fbackend_port\x18\x05 \x01(\rR\vbackendPort\x12\x18\n" +
 	"\amachine\x18\x06 \x01(\tR\amachine\x12\x14\n" +
 	"\x05state\x18\a \x01(\tR\x05state\x12-\n" +
-	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\xcf\x02\n" +
+	"\x04idle\x18\b \x01(\v2\x19.google.protobuf.DurationR\x04idle\"\x83\x03\n" +
 	"\aFigures\x12\x14\n" +
 	"\x05asked\x18\x01 \x01(\x04R\x05asked\x12@\n" +
 	"\tfrontends\x18\x03 \x03(\v2\".fairlead.agent.v1.FrontendFiguresR\tfrontends\x12;\n" +
 	"\x05drops\x18\x04 \x03(\v2%.fairlead.agent.v1.Figures.DropsEntryR\x05drops\x12=\n" +
 	"\brequests\x18\x05 \x03(\v2!.fairlead.agent.v1.RequestFiguresR\brequests\x120\n" +
-	"\x06totals\x18\x06 \x03(\v2\x18.fairlead.agent.v1.TotalR\x06totals\x1a8\n" +
+	"\x06totals\x18\x06 \x03(\v2\x18.fairlead.agent.v1.TotalR\x06totals\x122\n" +
+	"\x05loads\x18\a \x03(\v2\x1c.fairlead.agent.v1.GroupLoadR\x05loads\x1a8\n" +
 	"\n" +
 	"DropsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01J\x04\b\x02\x10\x03\"\xa7\x02\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01J\x04\b\x02\x10\x03\"\x8a\x01\n" +
+	"\tGroupLoad\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\tR\x05group\x12+\n" +
+	"\x03age\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x03age\x12:\n" +
+	"\bbackends\x18\x03 \x03(\v2\x1e.fairlead.agent.v1.BackendLoadR\bbackends\"\xee\x01\n" +
+	"\vBackendLoad\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04port\x18\x02 \x01(\rR\x04port\x12\x1a\n" +
+	"\brequests\x18\x03 \x01(\x04R\brequests\x12\x1c\n" +
+	"\tsucceeded\x18\x04 \x01(\x04R\tsucceeded\x12\x16\n" +
+	"\x06failed\x18\x05 \x01(\x04R\x06failed\x12\x1b\n" +
+	"\tin_flight\x18\x06 \x01(\x04R\binFlight\x12\x14\n" +
+	"\x05timed\x18\a \x01(\x04R\x05timed\x12\x16\n" +
+	"\x06micros\x18\b \x01(\x04R\x06micros\x12\x14\n" +
+	"\x05named\x18\t \x01(\bR\x05named\"\xa7\x02\n" +
 	"\x05Total\x12\x0e\n" +
 	"\x02by\x18\x01 \x01(\tR\x02by\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -4217,7 +4415,7 @@ func file_proto_agent_v1_agent_proto_rawDescGZIP() []byte {
 }
 
 var file_proto_agent_v1_agent_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_proto_agent_v1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 44)
 var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(Vip_Announce)(0),             // 0: fairlead.agent.v1.Vip.Announce
 	(Problem_Kind)(0),             // 1: fairlead.agent.v1.Problem.Kind
@@ -4252,46 +4450,48 @@ var file_proto_agent_v1_agent_proto_goTypes = []any{
 	(*Flows)(nil),                 // 30: fairlead.agent.v1.Flows
 	(*Flow)(nil),                  // 31: fairlead.agent.v1.Flow
 	(*Figures)(nil),               // 32: fairlead.agent.v1.Figures
-	(*Total)(nil),                 // 33: fairlead.agent.v1.Total
-	(*RequestFigures)(nil),        // 34: fairlead.agent.v1.RequestFigures
-	(*FrontendFigures)(nil),       // 35: fairlead.agent.v1.FrontendFigures
-	(*BackendFigures)(nil),        // 36: fairlead.agent.v1.BackendFigures
-	(*Session)(nil),               // 37: fairlead.agent.v1.Session
-	(*VipState)(nil),              // 38: fairlead.agent.v1.VipState
-	(*Applied)(nil),               // 39: fairlead.agent.v1.Applied
-	(*Problem)(nil),               // 40: fairlead.agent.v1.Problem
-	(*Proxy)(nil),                 // 41: fairlead.agent.v1.Proxy
-	(*Instruction)(nil),           // 42: fairlead.agent.v1.Instruction
-	(*Trust)(nil),                 // 43: fairlead.agent.v1.Trust
-	nil,                           // 44: fairlead.agent.v1.Figures.DropsEntry
-	(*durationpb.Duration)(nil),   // 45: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 46: google.protobuf.Timestamp
+	(*GroupLoad)(nil),             // 33: fairlead.agent.v1.GroupLoad
+	(*BackendLoad)(nil),           // 34: fairlead.agent.v1.BackendLoad
+	(*Total)(nil),                 // 35: fairlead.agent.v1.Total
+	(*RequestFigures)(nil),        // 36: fairlead.agent.v1.RequestFigures
+	(*FrontendFigures)(nil),       // 37: fairlead.agent.v1.FrontendFigures
+	(*BackendFigures)(nil),        // 38: fairlead.agent.v1.BackendFigures
+	(*Session)(nil),               // 39: fairlead.agent.v1.Session
+	(*VipState)(nil),              // 40: fairlead.agent.v1.VipState
+	(*Applied)(nil),               // 41: fairlead.agent.v1.Applied
+	(*Problem)(nil),               // 42: fairlead.agent.v1.Problem
+	(*Proxy)(nil),                 // 43: fairlead.agent.v1.Proxy
+	(*Instruction)(nil),           // 44: fairlead.agent.v1.Instruction
+	(*Trust)(nil),                 // 45: fairlead.agent.v1.Trust
+	nil,                           // 46: fairlead.agent.v1.Figures.DropsEntry
+	(*durationpb.Duration)(nil),   // 47: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 48: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_agent_proto_depIdxs = []int32{
-	45, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
-	45, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
+	47, // 0: fairlead.agent.v1.MachineConfig.drain_time:type_name -> google.protobuf.Duration
+	47, // 1: fairlead.agent.v1.MachineConfig.time_to_live:type_name -> google.protobuf.Duration
 	0,  // 2: fairlead.agent.v1.Vip.announce:type_name -> fairlead.agent.v1.Vip.Announce
 	5,  // 3: fairlead.agent.v1.Vip.path:type_name -> fairlead.agent.v1.PathOptions
-	45, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
-	45, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
-	45, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
+	47, // 4: fairlead.agent.v1.BgpPeer.hold_time:type_name -> google.protobuf.Duration
+	47, // 5: fairlead.agent.v1.BgpPeer.keepalive:type_name -> google.protobuf.Duration
+	47, // 6: fairlead.agent.v1.BgpPeer.connect_retry:type_name -> google.protobuf.Duration
 	7,  // 7: fairlead.agent.v1.BgpPeer.bfd:type_name -> fairlead.agent.v1.Bfd
-	45, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
+	47, // 8: fairlead.agent.v1.BgpPeer.restart_time:type_name -> google.protobuf.Duration
 	5,  // 9: fairlead.agent.v1.BgpPeer.path:type_name -> fairlead.agent.v1.PathOptions
-	45, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
-	45, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
-	45, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
+	47, // 10: fairlead.agent.v1.Bfd.interval:type_name -> google.protobuf.Duration
+	47, // 11: fairlead.agent.v1.Frontend.affinity:type_name -> google.protobuf.Duration
+	47, // 12: fairlead.agent.v1.Frontend.drain:type_name -> google.protobuf.Duration
 	10, // 13: fairlead.agent.v1.Frontend.quic:type_name -> fairlead.agent.v1.QuicServer
 	14, // 14: fairlead.agent.v1.Frontend.check:type_name -> fairlead.agent.v1.HealthCheck
 	12, // 15: fairlead.agent.v1.FrontendBackends.backends:type_name -> fairlead.agent.v1.FrontendBackend
-	45, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
-	45, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
+	47, // 16: fairlead.agent.v1.HealthCheck.interval:type_name -> google.protobuf.Duration
+	47, // 17: fairlead.agent.v1.HealthCheck.timeout:type_name -> google.protobuf.Duration
 	15, // 18: fairlead.agent.v1.HealthCheck.codes:type_name -> fairlead.agent.v1.CodeRange
 	14, // 19: fairlead.agent.v1.Check.how:type_name -> fairlead.agent.v1.HealthCheck
-	39, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
-	41, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
-	37, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
-	38, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
+	41, // 20: fairlead.agent.v1.Report.applied:type_name -> fairlead.agent.v1.Applied
+	43, // 21: fairlead.agent.v1.Report.proxy:type_name -> fairlead.agent.v1.Proxy
+	39, // 22: fairlead.agent.v1.Report.sessions:type_name -> fairlead.agent.v1.Session
+	40, // 23: fairlead.agent.v1.Report.vips:type_name -> fairlead.agent.v1.VipState
 	32, // 24: fairlead.agent.v1.Report.figures:type_name -> fairlead.agent.v1.Figures
 	26, // 25: fairlead.agent.v1.Report.frontends:type_name -> fairlead.agent.v1.FrontendState
 	27, // 26: fairlead.agent.v1.Report.checks:type_name -> fairlead.agent.v1.CheckResult
@@ -4299,37 +4499,40 @@ var file_proto_agent_v1_agent_proto_depIdxs = []int32{
 	25, // 28: fairlead.agent.v1.Report.ejected:type_name -> fairlead.agent.v1.Ejected
 	30, // 29: fairlead.agent.v1.Report.flows:type_name -> fairlead.agent.v1.Flows
 	17, // 30: fairlead.agent.v1.Report.carried:type_name -> fairlead.agent.v1.Checkpoint
-	46, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
+	48, // 31: fairlead.agent.v1.CheckResult.since:type_name -> google.protobuf.Timestamp
 	31, // 32: fairlead.agent.v1.Flows.flows:type_name -> fairlead.agent.v1.Flow
-	45, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
-	35, // 34: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
-	44, // 35: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
-	34, // 36: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
-	33, // 37: fairlead.agent.v1.Figures.totals:type_name -> fairlead.agent.v1.Total
-	36, // 38: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
-	46, // 39: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
-	45, // 40: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
-	46, // 41: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
-	40, // 42: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
-	1,  // 43: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
-	2,  // 44: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
-	45, // 45: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
-	29, // 46: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
-	43, // 47: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
-	45, // 48: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
-	18, // 49: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
-	19, // 50: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
-	24, // 51: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
-	22, // 52: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
-	20, // 53: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
-	20, // 54: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
-	42, // 55: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
-	23, // 56: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
-	53, // [53:57] is the sub-list for method output_type
-	49, // [49:53] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	47, // 33: fairlead.agent.v1.Flow.idle:type_name -> google.protobuf.Duration
+	37, // 34: fairlead.agent.v1.Figures.frontends:type_name -> fairlead.agent.v1.FrontendFigures
+	46, // 35: fairlead.agent.v1.Figures.drops:type_name -> fairlead.agent.v1.Figures.DropsEntry
+	36, // 36: fairlead.agent.v1.Figures.requests:type_name -> fairlead.agent.v1.RequestFigures
+	35, // 37: fairlead.agent.v1.Figures.totals:type_name -> fairlead.agent.v1.Total
+	33, // 38: fairlead.agent.v1.Figures.loads:type_name -> fairlead.agent.v1.GroupLoad
+	47, // 39: fairlead.agent.v1.GroupLoad.age:type_name -> google.protobuf.Duration
+	34, // 40: fairlead.agent.v1.GroupLoad.backends:type_name -> fairlead.agent.v1.BackendLoad
+	38, // 41: fairlead.agent.v1.FrontendFigures.backends:type_name -> fairlead.agent.v1.BackendFigures
+	48, // 42: fairlead.agent.v1.Session.since:type_name -> google.protobuf.Timestamp
+	47, // 43: fairlead.agent.v1.Session.hold_time:type_name -> google.protobuf.Duration
+	48, // 44: fairlead.agent.v1.VipState.since:type_name -> google.protobuf.Timestamp
+	42, // 45: fairlead.agent.v1.Applied.problems:type_name -> fairlead.agent.v1.Problem
+	1,  // 46: fairlead.agent.v1.Problem.kind:type_name -> fairlead.agent.v1.Problem.Kind
+	2,  // 47: fairlead.agent.v1.Proxy.state:type_name -> fairlead.agent.v1.Proxy.State
+	47, // 48: fairlead.agent.v1.Instruction.time_to_live:type_name -> google.protobuf.Duration
+	29, // 49: fairlead.agent.v1.Instruction.ask_flows:type_name -> fairlead.agent.v1.FlowQuery
+	45, // 50: fairlead.agent.v1.Instruction.trust:type_name -> fairlead.agent.v1.Trust
+	47, // 51: fairlead.agent.v1.Trust.within:type_name -> google.protobuf.Duration
+	18, // 52: fairlead.agent.v1.Enrollment.Join:input_type -> fairlead.agent.v1.JoinRequest
+	19, // 53: fairlead.agent.v1.Enrollment.Renew:input_type -> fairlead.agent.v1.RenewRequest
+	24, // 54: fairlead.agent.v1.Observer.Observe:input_type -> fairlead.agent.v1.Report
+	22, // 55: fairlead.agent.v1.Observer.Prove:input_type -> fairlead.agent.v1.ProveRequest
+	20, // 56: fairlead.agent.v1.Enrollment.Join:output_type -> fairlead.agent.v1.Certificate
+	20, // 57: fairlead.agent.v1.Enrollment.Renew:output_type -> fairlead.agent.v1.Certificate
+	44, // 58: fairlead.agent.v1.Observer.Observe:output_type -> fairlead.agent.v1.Instruction
+	23, // 59: fairlead.agent.v1.Observer.Prove:output_type -> fairlead.agent.v1.ProveResponse
+	56, // [56:60] is the sub-list for method output_type
+	52, // [52:56] is the sub-list for method input_type
+	52, // [52:52] is the sub-list for extension type_name
+	52, // [52:52] is the sub-list for extension extendee
+	0,  // [0:52] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_agent_proto_init() }
@@ -4338,14 +4541,14 @@ func file_proto_agent_v1_agent_proto_init() {
 		return
 	}
 	file_proto_agent_v1_agent_proto_msgTypes[2].OneofWrappers = []any{}
-	file_proto_agent_v1_agent_proto_msgTypes[33].OneofWrappers = []any{}
+	file_proto_agent_v1_agent_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_agent_proto_rawDesc), len(file_proto_agent_v1_agent_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   42,
+			NumMessages:   44,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

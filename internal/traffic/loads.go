@@ -1,0 +1,141 @@
+package traffic
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.dev/internal/model"
+)
+
+// Loads add up what the proxies of one machine report of the backends of measured groups. Only backends that the groups have are
+// kept, and at most so many. Of these, the first ones are named: they have metrics of their own as long as they are there. All
+// else is Other's.
+type Loads struct {
+	most, named int
+	groups      map[model.GroupID]*groupLoads
+	kept, names int
+	other       model.BackendLoad // of those that are kept and not named
+}
+
+type groupLoads struct {
+	at       time.Time // of the last report; zero: there was none
+	backends map[netip.AddrPort]*model.BackendLoad
+}
+
+// NewLoads returns empty Loads, of at most so many backends, of which so many are named.
+func NewLoads(most, named int) *Loads {
+	return &Loads{most: most, named: named, groups: map[model.GroupID]*groupLoads{}}
+}
+
+// Keep says which backends a group has. What others of the group have counted is forgotten.
+func (l *Loads) Keep(group model.GroupID, backends []netip.AddrPort) {
+	g := l.groups[group]
+	if g == nil {
+		g = &groupLoads{backends: map[netip.AddrPort]*model.BackendLoad{}}
+		l.groups[group] = g
+	}
+	has := make(map[netip.AddrPort]bool, len(backends))
+	for _, b := range backends {
+		has[b] = true
+	}
+	for address, b := range g.backends {
+		if !has[address] {
+			l.drop(g, b)
+		}
+	}
+	for _, address := range backends {
+		if g.backends[address] == nil && l.kept < l.most {
+			b := &model.BackendLoad{Address: address, Named: l.names < l.named}
+			g.backends[address] = b
+			l.kept++
+			if b.Named {
+				l.names++
+			}
+		}
+	}
+}
+
+// Forget forgets a group.
+func (l *Loads) Forget(group model.GroupID) {
+	if g := l.groups[group]; g != nil {
+		for _, b := range g.backends {
+			l.drop(g, b)
+		}
+		delete(l.groups, group)
+	}
+}
+
+func (l *Loads) drop(g *groupLoads, b *model.BackendLoad) {
+	delete(g.backends, b.Address)
+	l.kept--
+	if b.Named {
+		l.names--
+	}
+}
+
+// Add adds a report of a group: what has been counted since the one before. Backends that it lacks have counted nothing, and have
+// nothing in flight.
+func (l *Loads) Add(at time.Time, group model.GroupID, report []model.BackendLoad) {
+	g := l.groups[group]
+	if g == nil {
+		return
+	}
+	g.at = at
+	for _, b := range g.backends {
+		b.InFlight = 0
+	}
+	for _, more := range report {
+		b := g.backends[more.Address]
+		if b == nil {
+			continue
+		}
+		b.Add(more)
+		if !b.Named {
+			l.other.Add(more)
+		}
+	}
+}
+
+// Stop says that the proxy is gone, and all that was in flight with it.
+func (l *Loads) Stop() {
+	for _, g := range l.groups {
+		for _, b := range g.backends {
+			b.InFlight = 0
+		}
+	}
+}
+
+// All are the groups that were reported, sorted.
+func (l *Loads) All(now time.Time) []model.GroupLoad {
+	list := make([]model.GroupLoad, 0, len(l.groups))
+	for _, group := range slices.Sorted(maps.Keys(l.groups)) {
+		g := l.groups[group]
+		if g.at.IsZero() {
+			continue
+		}
+		load := model.GroupLoad{Group: group, Age: max(now.Sub(g.at), 0), Backends: make([]model.BackendLoad, 0, len(g.backends))}
+		for _, b := range g.backends {
+			load.Backends = append(load.Backends, *b)
+		}
+		slices.SortFunc(load.Backends, func(a, b model.BackendLoad) int { return cmp.Or(a.Address.Compare(b.Address)) })
+		list = append(list, load)
+	}
+	return list
+}
+
+// Other is the sum of the backends that are not named, and their number.
+func (l *Loads) Other() (sum model.BackendLoad, backends int) {
+	sum = l.other
+	sum.InFlight = 0
+	for _, g := range l.groups {
+		for _, b := range g.backends {
+			if !b.Named {
+				sum.InFlight += b.InFlight
+			}
+		}
+	}
+	return sum, l.kept - l.names
+}
