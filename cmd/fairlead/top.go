@@ -29,8 +29,10 @@ status: by the resource that owns the route (routes, the default), by virtual ho
 namespace of the owner, by listener, or by upstream. NONE counts clients that left before an
 answer, TOTAL the requests since the proxies began. P50 and P99 are times that half and 99 % of
 the requests did not exceed: of routes and hosts, those of samples of the last 15 seconds.
-"(none)" is what no route matched, or no virtual host. Of frontends and backends, the command
-shows the new flows and the bytes of data planes.
+"(none)" is what no route matched, or no virtual host. Of frontends and their backends, the
+command shows the new flows and the bytes of data planes. Of backends of Services with the
+annotation fairlead.dev/metrics: backend, it shows requests, errors, requests in flight and the
+mean time until the first byte of the answer.
 
 On a terminal the view goes on, until q or Ctrl-C: Tab shows the next kind of rows, r, e, l and n
 sort by rate, errors, latency and name, the arrows scroll, and space stops and goes on. Otherwise,
@@ -39,6 +41,7 @@ while somebody looks, once for all viewers.`,
 		Example: `  fairlead top
   fairlead top hosts --sort errors
   fairlead top -n team01
+  fairlead top backends -n team01 --sort latency
   fairlead top --once -o json | jq '.rows[] | select(.rates[5] > 0) | .name'`,
 		ValidArgs: groups,
 		RunE: func(c *cobra.Command, args []string) error {
@@ -66,7 +69,7 @@ while somebody looks, once for all viewers.`,
 	}
 	consoleFlag(c, &address)
 	addOutput(c, &output)
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only routes whose owner is in this namespace")
+	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only routes whose owner is in this namespace, and backends of its Services")
 	c.Flags().StringVar(&q.Sort, "sort", string(traffic.ByRate), "order of the rows: rate, errors (5xx), latency (P99) or name")
 	c.Flags().IntVar(&q.Limit, "limit", 0, "number of rows; 0 is all")
 	c.Flags().BoolVar(&once, "once", false, "print one measurement, also on a terminal")

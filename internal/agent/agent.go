@@ -73,7 +73,7 @@ func New(c Config) (*Agent, error) {
 	if counter, counts := c.Proxy.(RequestCounter); counts {
 		a.meter = newMeter(counter, c.Now)
 	}
-	reporter := newReporter(c, a.parts, a.balancer, a.membership, a.meter)
+	reporter := newReporter(c, a.parts, a.balancer, a.membership, a.meter, a.relay.loads)
 	a.planeLink = newPlaneLink(c, a.desired, reporter, newTapper(a.relay.sampler, c.Now, c.Log), a.membership, a.checks.plane, member, counters)
 
 	a.checks.found.wakes(reporter.urgent)

@@ -44,12 +44,13 @@ type reporter struct {
 	changed    signal // a report may differ
 	urgent     signal // the same, in something that others wait for
 	meter      *meter // nil: the proxy counts nothing
+	loads      *loads
 	ttl        atomic.Int64
 }
 
-func newReporter(c Config, parts []wiredPart, b *balancer, membership *membership, m *meter) *reporter {
+func newReporter(c Config, parts []wiredPart, b *balancer, membership *membership, m *meter, l *loads) *reporter {
 	return &reporter{
-		version: c.Version, proxy: c.Proxy, parts: parts, balancer: b, membership: membership, meter: m, log: c.Log,
+		version: c.Version, proxy: c.Proxy, parts: parts, balancer: b, membership: membership, meter: m, loads: l, log: c.Log,
 		addresses: func() ([]string, error) { return machineAddresses(c.Addresses) },
 		changed:   newSignal(), urgent: newSignal(),
 	}
@@ -194,6 +195,7 @@ func (r *reporter) figures(ctx context.Context, asked uint64) *agentv1.Figures {
 			f.Totals = wire.Totals(r.meter.totals())
 		}
 	}
+	f.Loads = wire.GroupLoads(r.loads.all())
 	frontends, _, drops, err := r.balancer.figures()
 	if was := r.unread.Swap(err != nil); err != nil && !was {
 		r.log.Warn("some figures of frontends cannot be read", "error", err)

@@ -62,20 +62,35 @@ func (c Client) Top(ctx context.Context, q TopQuestion) (v1.Top, error) {
 
 // WriteTop renders what proxies answer for a terminal. by is what the rows are, such as "routes".
 func WriteTop(w io.Writer, t v1.Top, by string) error {
-	flows := by == "frontends" || by == "backends"
+	flows, backends := by == "frontends", by == "backends"
 	unit := "requests/s"
-	if flows {
+	switch {
+	case flows:
 		unit = "new flows/s"
+	case backends:
+		unit = "requests/s and new flows/s"
 	}
 	fmt.Fprintf(printable{w}, "%s %s, %d of %d %s, %s, over %.1f s\n\n", rate(t.Rate), unit, len(t.Rows), t.Total, by, machines(len(t.Machines)), t.Seconds)
 	table := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', tabwriter.AlignRight)
 	title := strings.ToUpper(strings.TrimSuffix(by, "s"))
-	if flows {
+	switch {
+	case backends:
+		fmt.Fprintf(table, "RATE/S\t5XX\tIN FLIGHT\tFIRST BYTE\tBYTES/S\tTOTAL\t  %s\n", title)
+	case flows:
 		fmt.Fprintf(table, "FLOWS/S\tBYTES/S\tTOTAL\t  %s\n", title)
-	} else {
+	default:
 		fmt.Fprintf(table, "REQ/S\t2XX\t3XX\t4XX\t5XX\tNONE\tP50\tP99\tTOTAL\t  %s\n", title)
 	}
 	for _, r := range t.Rows {
+		if backends {
+			first := "-"
+			if r.FirstByte > 0 {
+				first = latency(r.FirstByte)
+			}
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%d\t  %s\n",
+				rate(r.Rate), rate(r.Rates[5]), inFlight(r.InFlight), first, rate(r.Received), r.Requests, r.Name)
+			continue
+		}
 		if flows {
 			fmt.Fprintf(table, "%s\t%s\t%d\t  %s\n", rate(r.Rate), rate(r.Received), r.Requests, r.Name)
 			continue
@@ -94,6 +109,8 @@ func WriteTop(w io.Writer, t v1.Top, by string) error {
 	switch {
 	case len(t.Machines) == 0:
 		_, err = fmt.Fprintln(w, "no proxy has answered: 'fairlead status' shows the machines")
+	case len(t.Rows) == 0 && backends:
+		_, err = fmt.Fprintln(w, "no backend: no frontend is balanced in the kernel, and no Service asks for metrics of its backends (fairlead.dev/metrics: backend)")
 	case len(t.Rows) == 0 && flows:
 		_, err = fmt.Fprintln(w, "no flow: no frontend is balanced in the kernel")
 	case len(t.Rows) == 0:
@@ -130,4 +147,11 @@ func rate(r float64) string {
 		return strconv.FormatFloat(r, 'f', 1, 64)
 	}
 	return strconv.FormatFloat(r, 'f', 0, 64)
+}
+
+func inFlight(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
 }

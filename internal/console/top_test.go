@@ -57,3 +57,23 @@ func TestTopIsPlainText(t *testing.T) {
 		t.Errorf("%q", out.String())
 	}
 }
+
+func TestTopOfBackends(t *testing.T) {
+	var out strings.Builder
+	top := v1.Top{Seconds: 1, Machines: []string{"a"}, Total: 2, Rate: 15, Rows: []v1.TopRow{
+		{Name: "10.0.0.1:80 of team/app/80", Rate: 12, Rates: [6]float64{2: 10, 5: 2}, Requests: 40, InFlight: 3, FirstByte: 0.0123},
+		{Name: "10.0.0.2:443 of tcp://192.0.2.1:443", Rate: 3, Requests: 7, Received: 1000},
+	}}
+	if err := WriteTop(&out, top, "backends"); err != nil {
+		t.Fatal(err)
+	}
+	const want = `15 requests/s and new flows/s, 2 of 2 backends, 1 machine, over 1.0 s
+
+  RATE/S  5XX  IN FLIGHT  FIRST BYTE  BYTES/S  TOTAL  BACKEND
+      12  2.0          3        12ms        -     40  10.0.0.1:80 of team/app/80
+     3.0    -          -           -     1000      7  10.0.0.2:443 of tcp://192.0.2.1:443
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

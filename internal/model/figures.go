@@ -53,7 +53,8 @@ type Top struct {
 type TopRow struct {
 	Name string `json:"name"`
 	// Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx. Of
-	// frontends and backends, Rate is new flows a second.
+	// frontends and their backends, Rate is new flows a second; of backends of measured groups, requests a second: Rates[5] failed, and
+	// Rates[2] did not.
 	Rate  float64                `json:"rate"`
 	Rates [StatusClasses]float64 `json:"rates"`
 	// Requests since the proxies began, or new flows since the data planes did.
@@ -65,6 +66,10 @@ type TopRow struct {
 	// Received and Sent are bytes a second from and to clients. Routes and hosts have none; frontends and backends have Received.
 	Received float64 `json:"receivedBytes,omitempty"`
 	Sent     float64 `json:"sentBytes,omitempty"`
+	// InFlight are requests that a backend of a measured group has not ended, and FirstByte is the mean time until the first byte of
+	// its answers, in seconds; 0: it has answered none.
+	InFlight  uint64  `json:"inFlight,omitempty"`
+	FirstByte float64 `json:"firstByteSeconds,omitempty"`
 }
 
 // RouteRow is one route of a virtual host as the edges have it, for people.

@@ -17,6 +17,9 @@ import (
 // or not at all.
 const mostTotals = 5_000
 
+// mostLoads bounds the backends of a machine of which RequestMetrics tells. An agent tells of as many.
+const mostLoads = 500
+
 // RequestMetrics are the metrics of requests of all machines, or of one namespace, by the last answers of the proxies.
 func (p *Plane) RequestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
 	if p.serving.Load() == 0 {
@@ -60,8 +63,25 @@ func (c *fleetCollector) Collect(to chan<- prometheus.Metric) {
 		for _, t := range totals {
 			exposition.Total(to, t, machine)
 		}
+		c.loads(to, machine)
 	}
 	to <- prometheus.MustNewConstMetric(machinesLeftOut, prometheus.GaugeValue, float64(left))
+}
+
+// loads tells what a machine has counted of backends. Those without metrics of their own at the machine have none here.
+func (c *fleetCollector) loads(to chan<- prometheus.Metric, machine string) {
+	told := 0
+	for _, g := range c.figures[machine].Loads {
+		if c.namespace != "" && g.Group.Namespace() != c.namespace {
+			continue
+		}
+		for _, b := range g.Backends {
+			if b.Named && told < mostLoads {
+				told++
+				exposition.FleetLoads.Tell(to, b, machine, string(g.Group), b.Address.String())
+			}
+		}
+	}
 }
 
 // wanted says whether a total is shown to who asks for a namespace.

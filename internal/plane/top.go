@@ -105,11 +105,11 @@ func (t *topTimes) follow(tap *southbound.Tap) {
 // take takes a sample.
 func (t *top) take(ctx context.Context) {
 	next := traffic.Sample{
-		At: t.now(), Requests: map[string][]model.RequestFigures{}, Totals: map[string][]model.TrafficTotal{}, Frontends: map[string][]model.FrontendFigures{},
+		At: t.now(), Requests: map[string][]model.RequestFigures{}, Totals: map[string][]model.TrafficTotal{}, Frontends: map[string][]model.FrontendFigures{}, Loads: map[string][]model.GroupLoad{},
 	}
 	t.figures = t.sample(ctx)
 	for machine, f := range t.figures {
-		next.Requests[machine], next.Totals[machine], next.Frontends[machine] = f.Requests, f.Totals, f.Frontends
+		next.Requests[machine], next.Totals[machine], next.Frontends[machine], next.Loads[machine] = f.Requests, f.Totals, f.Frontends, f.Loads
 	}
 	t.before, t.last = t.last, next
 }

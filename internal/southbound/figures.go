@@ -21,6 +21,8 @@ const (
 	maxFigures = 100_000
 	// maxTotals is of how many names one machine may tell totals, and maxBuckets how many buckets a histogram may have.
 	maxTotals, maxBuckets = 2_000, 512
+	// maxMeasured is of how many measured groups one machine may tell.
+	maxMeasured = 10_000
 	// maxReasons is how many reasons of drops one machine may know.
 	maxReasons = 256
 )
@@ -30,6 +32,7 @@ type Figures struct {
 	Requests  []model.RequestFigures
 	Totals    []model.TrafficTotal
 	Frontends []model.FrontendFigures
+	Loads     []model.GroupLoad
 	// Drops are packets, by the name of the reason.
 	Drops map[string]uint64
 }
@@ -57,7 +60,7 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
 	answers := make(map[string]Figures, len(told))
 	for machine, f := range told {
-		answers[machine] = Figures{Requests: wire.RequestFiguresOf(f.GetRequests()), Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Drops: f.GetDrops()}
+		answers[machine] = Figures{Requests: wire.RequestFiguresOf(f.GetRequests()), Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Loads: wire.GroupLoadsOf(f.GetLoads()), Drops: f.GetDrops()}
 	}
 	return answers
 }
@@ -218,10 +221,24 @@ func trimFigures(f *agentv1.Figures) {
 			b.Address, b.Machine = raw(b.GetAddress()), cut(b.GetMachine(), maxName)
 		}
 	}
+	trimLoads(f)
 	if len(f.GetDrops()) > maxReasons {
 		f.Drops = nil
 	}
 	maps.DeleteFunc(f.Drops, func(reason string, _ uint64) bool { return len(reason) > maxName })
+}
+
+// trimLoads cuts what a machine says of backends of measured groups.
+func trimLoads(f *agentv1.Figures) {
+	f.Loads = slices.DeleteFunc(first(f.GetLoads(), maxMeasured), func(g *agentv1.GroupLoad) bool { return len(g.GetGroup()) > maxName })
+	left := maxFigures
+	for _, g := range f.GetLoads() {
+		g.Backends = first(g.GetBackends(), left)
+		left -= len(g.GetBackends())
+		for _, b := range g.GetBackends() {
+			b.Address = raw(b.GetAddress())
+		}
+	}
 }
 
 // trimFlows cuts an answer to what the plane is ready to show.

@@ -19,14 +19,14 @@ const (
 	Listeners  By = "listeners"
 	Upstreams  By = "upstreams" // the Upstream that the group's Service comes from
 	Frontends  By = "frontends" // of data planes, such as "tcp://192.0.2.1:443"
-	Backends   By = "backends"  // of frontends, with the frontend
+	Backends   By = "backends"  // of measured groups, with the group, and of frontends, with the frontend
 )
 
 // All are the groups there are, in the order in which people are told of them.
 var All = []By{Routes, Hosts, Namespaces, Listeners, Upstreams, Frontends, Backends}
 
 // OfNamespace says whether rows can be those of one namespace.
-func (b By) OfNamespace() bool { return b != Upstreams && b != Frontends && b != Backends }
+func (b By) OfNamespace() bool { return b != Upstreams && b != Frontends }
 
 // Parse reads the name of a group.
 func Parse(text string) (By, error) {

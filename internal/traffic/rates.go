@@ -16,6 +16,7 @@ type Sample struct {
 	// Totals and Frontends are those of the same machines.
 	Totals    map[string][]model.TrafficTotal
 	Frontends map[string][]model.FrontendFigures
+	Loads     map[string][]model.GroupLoad
 }
 
 // Question is what somebody wants to see.
@@ -54,7 +55,12 @@ func Rates(before, after Sample, q Question, times *Times) model.Top {
 		top.Machines = append(top.Machines, machine)
 		switch q.By {
 		case Frontends, Backends:
-			c.flows(before.Frontends[machine], after.Frontends[machine])
+			if q.Namespace == "" { // a frontend is of none
+				c.flows(before.Frontends[machine], after.Frontends[machine])
+			}
+			if q.By == Backends {
+				c.loads(before.Loads[machine], after.Loads[machine])
+			}
 		case Upstreams:
 			c.totals(before.Totals[machine], after.Totals[machine], true)
 		case Routes, Hosts, Namespaces, Listeners:
@@ -89,6 +95,7 @@ type comparison struct {
 	seconds  float64
 	rows     map[string]*model.TopRow
 	times    map[string]*model.Histogram
+	waits    map[string]wait // of backends
 }
 
 func (c *comparison) row(name string) *model.TopRow {
@@ -205,7 +212,7 @@ func (s Sort) compare(a, b model.TopRow) int {
 	case ByName:
 		return byName
 	case ByTime:
-		return cmp.Or(cmp.Compare(b.P99, a.P99), cmp.Compare(b.Rate, a.Rate), byName)
+		return cmp.Or(cmp.Compare(b.P99, a.P99), cmp.Compare(b.FirstByte, a.FirstByte), cmp.Compare(b.Rate, a.Rate), byName)
 	case ByRate:
 	case ByErrors:
 		return cmp.Or(cmp.Compare(b.Rates[5], a.Rates[5]), cmp.Compare(b.Rate, a.Rate), byName)
