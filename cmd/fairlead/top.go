@@ -70,7 +70,7 @@ while somebody looks, once for all viewers.`,
 	consoleFlag(c, &address)
 	addOutput(c, &output)
 	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only routes whose owner is in this namespace, and backends of its Services")
-	c.Flags().StringVar(&q.Sort, "sort", string(traffic.ByRate), "order of the rows: rate, errors (5xx), latency (P99) or name")
+	c.Flags().StringVar(&q.Sort, "sort", string(traffic.ByRate), "order of the rows: rate, errors (5xx), latency (P99; of backends the time until the first byte) or name")
 	c.Flags().IntVar(&q.Limit, "limit", 0, "number of rows; 0 is all")
 	c.Flags().BoolVar(&once, "once", false, "print one measurement, also on a terminal")
 	complete(c, "namespace")

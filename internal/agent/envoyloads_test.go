@@ -11,22 +11,50 @@ import (
 	"testing"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	mutationv3 "github.com/envoyproxy/go-control-plane/envoy/config/common/mutation_rules/v3"
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	headerv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/header_mutation/v3"
+	codecv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/upstream_codec/v3"
+	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	httpv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/gate/gatetest"
 	"fairlead.dev/internal/model"
-	"fairlead.dev/internal/xds"
 )
 
 // loadReports is what the bootstrap has for reports of loads.
 const loadReports = `"cluster_manager": {"load_stats_config": {"api_type": "GRPC", "transport_api_version": "V3", "grpc_services": [{"envoy_grpc": {"cluster_name": "agent"}}]}},`
 
-// group is a cluster as the plane makes it.
+// group is a cluster of a group, as far as it matters whether that is measured.
 func (b *bench) group(name string, measured bool) delta.Change {
 	b.t.Helper()
-	c := xds.Cluster(model.BackendGroup{ID: model.GroupID(name), Measured: measured})
-	return delta.Change{Type: typeCluster, Name: name, Resource: gatetest.Pack(b.t, name, c)}
+	if !measured {
+		return b.cluster(name, name)
+	}
+	filter := func(name string, config proto.Message) *hcmv3.HttpFilter {
+		return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: gatetest.AnyOf(b.t, config)}}
+	}
+	note := &headerv3.HeaderMutation{Mutations: &headerv3.Mutations{ResponseMutations: []*mutationv3.HeaderMutation{{
+		Action: &mutationv3.HeaderMutation_Append{Append: &corev3.HeaderValueOption{
+			Header: &corev3.HeaderValue{Key: "endpoint-load-metrics", Value: "TEXT named_metrics." + model.FirstByteMetric + "=%COMMON_DURATION(US_TX_BEG:US_RX_BEG:us)%"},
+		}},
+	}}}}
+	return b.cluster(name, name, func(c *clusterv3.Cluster) {
+		c.LrsReportEndpointMetrics = []string{"named_metrics." + model.FirstByteMetric}
+		c.TypedExtensionProtocolOptions = map[string]*anypb.Any{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": gatetest.AnyOf(b.t, &httpv3.HttpProtocolOptions{
+			UpstreamProtocolOptions: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_{ExplicitHttpConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig{
+				ProtocolConfig: &httpv3.HttpProtocolOptions_ExplicitHttpConfig_HttpProtocolOptions{HttpProtocolOptions: &corev3.Http1ProtocolOptions{}},
+			}},
+			HttpFilters: []*hcmv3.HttpFilter{
+				filter("envoy.filters.http.header_mutation", note), filter("envoy.filters.http.upstream_codec", &codecv3.UpstreamCodec{}),
+			},
+		})}
+	})
 }
 
 // countingBackend is a backend that counts requests, and holds those for /hold until it is released.
@@ -119,7 +147,7 @@ func TestLoadsOfBackends(t *testing.T) {
 
 	// What metrics say is the same.
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(newLoadCollector(b.relay.loads))
+	registry.MustRegister(newLoadCollector(b.relay))
 	families, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)

@@ -9,13 +9,13 @@ import (
 
 // loadCollector tells what proxies have counted of the backends of measured groups.
 type loadCollector struct {
-	loads         *loads
+	relay         *relay
 	left, reports *prometheus.Desc
 }
 
-func newLoadCollector(l *loads) *loadCollector {
+func newLoadCollector(r *relay) *loadCollector {
 	return &loadCollector{
-		loads:   l,
+		relay:   r,
 		left:    prometheus.NewDesc("fairlead_agent_backends_left_out", "Backends of measured groups that are in \"other\", because others came first.", nil, nil),
 		reports: prometheus.NewDesc("fairlead_agent_load_reports_total", "Reports of the proxy of measured groups, each of one group.", nil, nil),
 	}
@@ -30,14 +30,14 @@ func (c *loadCollector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *loadCollector) Collect(to chan<- prometheus.Metric) {
-	for _, g := range c.loads.all() {
+	for _, g := range c.relay.loads.all() {
 		for _, b := range g.Backends {
 			if b.Named {
 				exposition.OwnLoads.Tell(to, b, string(g.Group), b.Address.String())
 			}
 		}
 	}
-	sum, backends, reports := c.loads.others()
+	sum, backends, reports := c.relay.loads.others()
 	if backends > 0 || sum.Requests > 0 {
 		exposition.OwnLoads.Tell(to, sum, traffic.Other, traffic.Other)
 	}

@@ -88,7 +88,7 @@ func (a *Agent) register(n *counters) error {
 		newNetworkCollector(a.announcer),
 		newBalancingCollector(a.balancer),
 		newCheckCollector(a.checks),
-		newLoadCollector(a.relay.loads),
+		newLoadCollector(a.relay),
 	}
 	if a.meter != nil {
 		collectors = append(collectors, newRequestCollector(a.meter))

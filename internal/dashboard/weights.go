@@ -17,6 +17,12 @@ func weights() Dashboard {
 					{`max(fairlead_plane_checks_left_out and on (instance) fairlead_plane_leading == 1)`, "checks left out"},
 				}},
 			}},
+			{"What do backends answer?", []Panel{
+				{Title: "Requests by backend", Kind: Series, Unit: Requests, Description: "Requests sent to a backend a second, tries included, for the twenty with the most. No data means that no Service asks for it, by the annotation fairlead.dev/metrics: backend.", Queries: one(`topk(20, sum by (group, backend) (rate(fairlead_tries_by_backend_total`+of+`[$__rate_interval])))`, "{{group}} {{backend}}")},
+				{Title: "Errors by backend", Kind: Series, Unit: PerSecond, Description: "Requests a second that a backend answered 5xx, or not at all, for the twenty with the most. No data means that no Service asks for it.", Queries: one(`topk(20, sum by (group, backend) (rate(fairlead_requests_by_backend_total{class="error",instance=~"$instance"}[$__rate_interval])))`, "{{group}} {{backend}}")},
+				{Title: "Requests in flight by backend", Kind: Series, Unit: Integer, Description: "Requests that a backend has not ended, for the twenty with the most. No data means that no Service asks for it.", Queries: one(`topk(20, sum by (group, backend) (fairlead_requests_in_flight_by_backend`+of+`))`, "{{group}} {{backend}}")},
+				{Title: "Time until the first byte", Kind: Series, Unit: Seconds, Description: "Mean time from a request to the first byte of the answer, for the twenty slowest backends. No data means that no Service asks for it, or that none has answered.", Queries: one(`topk(20, sum by (group, backend) (rate(fairlead_first_byte_seconds_by_backend_sum`+of+`[$__rate_interval])) / sum by (group, backend) (rate(fairlead_first_byte_seconds_by_backend_count`+of+`[$__rate_interval])))`, "{{group}} {{backend}}")},
+			}},
 			{"How sure is that?", []Panel{
 				{Title: "Changed verdicts", Kind: Series, Unit: Integer, Description: "Verdicts that changed within ten minutes, by the new verdict. Many are backends that flap. No data means that none has changed since the plane started.", Queries: one(`sum by (health) (increase(fairlead_plane_check_verdicts_total[10m]))`, "{{health}}")},
 				{Title: "Probes by result", Kind: Series, Unit: PerSecond, Description: "Finished probes a second, by their result. Everything but good names the kind of failure.", Queries: one(`sum by (result) (rate(fairlead_agent_check_probes_total`+of+`[$__rate_interval]))`, "{{result}}")},
