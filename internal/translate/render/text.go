@@ -89,6 +89,9 @@ func writeGroup(b *strings.Builder, g *model.BackendGroup) {
 	if g.Protocol != "" {
 		fmt.Fprintf(b, " protocol %s", g.Protocol)
 	}
+	if g.Measured {
+		b.WriteString(" measured")
+	}
 	b.WriteByte('\n')
 	if g.TLS != nil {
 		writeBackendTLS(b, g.TLS)
