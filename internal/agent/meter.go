@@ -37,7 +37,7 @@ type meter struct {
 	// Requests by namespace, host, listener and route; the last only of those that asked for series.
 	requests map[traffic.By]*traffic.Totals
 	asked    map[string]bool
-	// Volumes by namespace, upstream, listener and route.
+	// Volumes by namespace, upstream, listener, route and host; the last only of routes that asked for series.
 	volumes map[traffic.By]*traffic.Volumes
 }
 
@@ -50,7 +50,7 @@ func newMeter(counter RequestCounter, now func() time.Time) *meter {
 	}
 	m.volumes = map[traffic.By]*traffic.Volumes{
 		traffic.Namespaces: traffic.NewVolumes(mostNamespaces), traffic.Upstreams: traffic.NewVolumes(mostUpstreams),
-		traffic.Listeners: traffic.NewVolumes(mostListeners), traffic.Routes: traffic.NewVolumes(mostRoutes),
+		traffic.Listeners: traffic.NewVolumes(mostListeners), traffic.Routes: traffic.NewVolumes(mostRoutes), traffic.Hosts: traffic.NewVolumes(mostHosts),
 	}
 	return m
 }
@@ -133,6 +133,9 @@ func (m *meter) eachRequests(by traffic.By, f func(name string, class model.Stat
 func (m *meter) totals() []model.TrafficTotal {
 	var all []model.TrafficTotal
 	for by := range m.volumes {
+		if by == traffic.Hosts { // times of some routes would be taken for those of the host
+			continue
+		}
 		list, _ := m.sums(by)
 		if by != traffic.Upstreams { // those of upstreams are backends' answers
 			at := map[string]int{}

@@ -46,7 +46,7 @@ func (c *requestCollector) Collect(to chan<- prometheus.Metric) {
 			to <- prometheus.MustNewConstMetric(exposition.Own.Requests[by], prometheus.CounterValue, float64(n), name, class.String())
 		})
 	}
-	for _, by := range []traffic.By{traffic.Namespaces, traffic.Upstreams, traffic.Listeners, traffic.Routes} {
+	for _, by := range []traffic.By{traffic.Namespaces, traffic.Upstreams, traffic.Listeners, traffic.Routes, traffic.Hosts} {
 		list, left := c.meter.sums(by)
 		to <- prometheus.MustNewConstMetric(c.left, prometheus.GaugeValue, float64(left), exposition.Labels[by])
 		for _, t := range list {

@@ -13,6 +13,8 @@ type Traffic struct {
 	Listeners []ListenerTraffic // sorted
 	// Routes are the answers of those that have series of their own, sorted.
 	Routes []RouteTraffic
+	// Hosts are the answers of those routes again, by virtual host, sorted.
+	Hosts []HostTraffic
 }
 
 // ServiceTraffic is what one proxy has counted of the Services of a namespace that come from the same Upstream; empty: from none.
@@ -30,6 +32,12 @@ type ListenerTraffic struct {
 // RouteTraffic is what one proxy has counted of the routes of one resource, such as "HTTPRoute/news/app".
 type RouteTraffic struct {
 	Owner string
+	Volume
+}
+
+// HostTraffic is what one proxy has counted of the routes of one virtual host that have series of their own.
+type HostTraffic struct {
+	Host string
 	Volume
 }
 

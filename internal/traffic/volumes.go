@@ -74,7 +74,8 @@ func (b By) Counted(t model.Traffic) []Counted {
 		return byListener(t)
 	case Routes:
 		return byOwner(t)
-	case Hosts: // no statistic of Envoy is of one
+	case Hosts:
+		return byHost(t)
 	}
 	return nil
 }
@@ -116,6 +117,16 @@ func byOwner(t model.Traffic) []Counted {
 	for i := range t.Routes {
 		r := &t.Routes[i]
 		list = append(list, Counted{Key: r.Owner, Name: r.Owner, Volume: r.Volume})
+	}
+	return list
+}
+
+// byHost names virtual hosts. What is counted there are the routes that have series of their own.
+func byHost(t model.Traffic) []Counted {
+	list := make([]Counted, 0, len(t.Hosts))
+	for i := range t.Hosts {
+		h := &t.Hosts[i]
+		list = append(list, Counted{Key: h.Host, Name: h.Host, Volume: h.Volume})
 	}
 	return list
 }

@@ -61,6 +61,7 @@ type counts struct {
 	services  map[string]*model.ServiceTraffic               // by the name that their clusters share
 	listeners map[string]*model.ListenerTraffic
 	routes    map[string]*model.RouteTraffic
+	hosts     map[string]*model.HostTraffic
 }
 
 // clusterStats are the statistics of clusters.
@@ -93,7 +94,7 @@ var listenerStats = map[string]func(l *model.ListenerTraffic, n uint64){
 func readTraffic(r io.Reader) (model.Traffic, error) {
 	c := counts{
 		requests: map[model.RequestFigures]*model.RequestFigures{}, services: map[string]*model.ServiceTraffic{},
-		listeners: map[string]*model.ListenerTraffic{}, routes: map[string]*model.RouteTraffic{},
+		listeners: map[string]*model.ListenerTraffic{}, routes: map[string]*model.RouteTraffic{}, hosts: map[string]*model.HostTraffic{},
 	}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxLine)
@@ -157,7 +158,11 @@ func (c *counts) takeHistogram(name, totals string) {
 	case kind == "http" && statistic == xds.StatClientTime && of != "admin":
 		readHistogram(totals, &c.listener(of).Seconds)
 	case kind == "vhost" && statistic == xds.StatTime:
-		if _, owner, is := strings.Cut(of, ".route."); is {
+		if host, owner, is := strings.Cut(of, ".route."); is {
+			if c.hosts[host] == nil {
+				c.hosts[host] = &model.HostTraffic{Host: host}
+			}
+			readHistogram(totals, &c.hosts[host].Seconds)
 			if c.routes[owner] == nil {
 				c.routes[owner] = &model.RouteTraffic{Owner: owner}
 			}
@@ -233,5 +238,9 @@ func (c *counts) traffic() model.Traffic {
 		t.Routes = append(t.Routes, *r)
 	}
 	slices.SortFunc(t.Routes, func(a, b model.RouteTraffic) int { return cmp.Compare(a.Owner, b.Owner) })
+	for _, h := range c.hosts {
+		t.Hosts = append(t.Hosts, *h)
+	}
+	slices.SortFunc(t.Hosts, func(a, b model.HostTraffic) int { return cmp.Compare(a.Host, b.Host) })
 	return t
 }

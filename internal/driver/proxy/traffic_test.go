@@ -82,6 +82,9 @@ vhost.b.test.route.HTTPRoute/team/app.upstream_rq_time:
 			{Listener: "tcp-5432", Volume: model.Volume{Received: 30, Sent: 40}},
 		},
 		Routes: []model.RouteTraffic{{Owner: "HTTPRoute/team/app", Volume: model.Volume{Seconds: times(.0505, .0505)}}},
+		Hosts: []model.HostTraffic{
+			{Host: "a.test", Volume: model.Volume{Seconds: times(.0505)}}, {Host: "b.test", Volume: model.Volume{Seconds: times(.0505)}},
+		},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v\nwant %+v", got, want)

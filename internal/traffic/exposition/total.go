@@ -42,7 +42,7 @@ func describe(before ...string) Descs {
 	const namespace, upstream, listener, route, host = traffic.Namespaces, traffic.Upstreams, traffic.Listeners, traffic.Routes, traffic.Hosts
 	return Descs{
 		Requests: some("requests|_total", "Requests by the class of the status and by ", "class", namespace, host, listener, upstream, route),
-		Seconds:  some("request_seconds|", "Duration of requests by ", "", namespace, listener, upstream, route),
+		Seconds:  some("request_seconds|", "Duration of requests by ", "", namespace, host, listener, upstream, route),
 		Received: some("received_bytes|_total", "Bytes from clients by ", "", namespace, listener, upstream),
 		Sent:     some("sent_bytes|_total", "Bytes to clients by ", "", namespace, listener, upstream),
 		Retries:  some("retries|_total", "Requests that were sent once more, by ", "", namespace, upstream),
