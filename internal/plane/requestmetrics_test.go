@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +27,11 @@ func TestRequestMetricsOfANamespace(t *testing.T) {
 			total("namespaces", "shop"), total("namespaces", "bank"), total("listeners", "http-80"), total("upstreams", "east"),
 			total("routes", "HTTPRoute/shop/cart"), total("routes", "HTTPRoute/bank/pay"), total("of a later version", "shop"),
 		}}
+		for _, group := range []model.GroupID{"shop/cart/80", "bank/pay/80~1f"} {
+			all.Loads = append(all.Loads, model.GroupLoad{Group: group, Backends: []model.BackendLoad{
+				{Address: netip.MustParseAddrPort("10.0.0.1:80"), Requests: 3, Timed: 3, Named: true}, {Address: netip.MustParseAddrPort("10.0.0.2:80"), Requests: 3},
+			}})
+		}
 		return map[string]southbound.Figures{"edge-1": all, "edge-2": all}
 	}
 	series := func(namespace string) (names []string, of map[string]int) {
@@ -50,9 +56,9 @@ func TestRequestMetricsOfANamespace(t *testing.T) {
 	}
 	names, of := series("shop")
 	if want := []string{
-		"fairlead_machines_left_out", "fairlead_received_bytes_by_namespace_total", "fairlead_request_seconds_by_namespace", "fairlead_request_seconds_by_route",
-		"fairlead_requests_by_namespace_total", "fairlead_requests_by_route_total", "fairlead_resets_by_namespace_total",
-		"fairlead_retries_by_namespace_total", "fairlead_sent_bytes_by_namespace_total",
+		"fairlead_first_byte_seconds_by_backend", "fairlead_machines_left_out", "fairlead_received_bytes_by_namespace_total", "fairlead_request_seconds_by_namespace", "fairlead_request_seconds_by_route",
+		"fairlead_requests_by_backend_total", "fairlead_requests_by_namespace_total", "fairlead_requests_by_route_total", "fairlead_requests_in_flight_by_backend", "fairlead_resets_by_namespace_total",
+		"fairlead_retries_by_namespace_total", "fairlead_sent_bytes_by_namespace_total", "fairlead_tries_by_backend_total",
 	}; !slices.Equal(names, want) {
 		t.Errorf("a namespace has\n%s\nwant\n%s", strings.Join(names, "\n"), strings.Join(want, "\n"))
 	}
@@ -61,7 +67,7 @@ func TestRequestMetricsOfANamespace(t *testing.T) {
 			t.Errorf("namespace shop sees %s, %d times", label, n)
 		}
 	}
-	if of["namespace=shop"] != 12 || of["route=HTTPRoute/shop/cart"] != 4 || of["machine=edge-1"] != 8 {
+	if of["namespace=shop"] != 12 || of["route=HTTPRoute/shop/cart"] != 4 || of["machine=edge-1"] != 13 || of["group=shop/cart/80"] != 10 || of["backend=10.0.0.2:80"] != 0 {
 		t.Errorf("series by label: %v", of)
 	}
 	if _, of = series(""); of["listener=http-80"] == 0 || of["upstream=east"] == 0 || of["namespace=bank"] != 12 {

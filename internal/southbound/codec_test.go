@@ -81,23 +81,32 @@ func TestTrimmedReportsHoldNothingElse(t *testing.T) {
 		Sessions: make([]*agentv1.Session, many), Vips: make([]*agentv1.VipState, many), Frontends: make([]*agentv1.FrontendState, many),
 		Checks: make([]*agentv1.CheckResult, many), Ejected: make([]*agentv1.Ejected, many), Addresses: make([]string, many),
 		Applied: &agentv1.Applied{Problems: make([]*agentv1.Problem, many)},
-		Figures: &agentv1.Figures{Requests: make([]*agentv1.RequestFigures, many), Frontends: make([]*agentv1.FrontendFigures, many), Drops: map[string]uint64{}},
+		Figures: &agentv1.Figures{Requests: make([]*agentv1.RequestFigures, many), Frontends: make([]*agentv1.FrontendFigures, many), Drops: map[string]uint64{}, Loads: make([]*agentv1.GroupLoad, many)},
 		Flows:   &agentv1.Flows{Flows: make([]*agentv1.Flow, many)},
 	}
+	shared := &agentv1.BackendLoad{}
 	for i := range many {
 		r.Sessions[i], r.Vips[i], r.Frontends[i], r.Checks[i] = &agentv1.Session{}, &agentv1.VipState{}, &agentv1.FrontendState{}, &agentv1.CheckResult{}
 		r.Ejected[i], r.Applied.Problems[i] = &agentv1.Ejected{}, &agentv1.Problem{}
 		r.Figures.Requests[i], r.Figures.Frontends[i] = &agentv1.RequestFigures{}, &agentv1.FrontendFigures{}
+		r.Figures.Loads[i] = &agentv1.GroupLoad{Backends: make([]*agentv1.BackendLoad, 100)}
+		for j := range r.Figures.Loads[i].GetBackends() {
+			r.Figures.Loads[i].Backends[j] = shared
+		}
 		r.Figures.Drops[fmt.Sprint(i)], r.Flows.Flows[i] = 1, &agentv1.Flow{}
 	}
 	r.Sessions[0].Advertised = make([]string, many)
 	trim(r)
+	loads := 0
+	for _, g := range r.Figures.Loads {
+		loads += cap(g.Backends)
+	}
 	for name, c := range map[string]struct{ holds, most int }{
 		"sessions": {cap(r.Sessions), 2 * maxSessions}, "prefixes": {cap(r.Sessions[0].Advertised), 2 * maxVIPs}, "VIPs": {cap(r.Vips), 2 * maxVIPs},
 		"frontends": {cap(r.Frontends), 2 * maxFrontends}, "checks": {cap(r.Checks), maxChecks + maxChecks/4}, "ejected": {cap(r.Ejected), maxFigures + maxFigures/4},
 		"problems": {cap(r.Applied.Problems), 2 * maxProblems}, "requests": {cap(r.Figures.Requests), maxFigures + maxFigures/4},
 		"figures of frontends": {cap(r.Figures.Frontends), 2 * maxFrontends}, "reasons": {len(r.Figures.Drops), maxReasons},
-		"flows": {cap(r.Flows.Flows), maxFigures + maxFigures/4},
+		"measured groups": {cap(r.Figures.Loads), 2 * maxMeasured}, "their backends": {loads, maxFigures + maxFigures/4}, "flows": {cap(r.Flows.Flows), maxFigures + maxFigures/4},
 	} {
 		if c.holds > c.most {
 			t.Errorf("%d %s are held, want no more than %d", c.holds, name, c.most)

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
@@ -198,7 +199,11 @@ func TestFigures(t *testing.T) {
 				Asked:     instruction.GetAskFigures(),
 				Requests:  []*agentv1.RequestFigures{{Listener: "http-80", Group: "team/app/80", Classes: []uint64{0, 0, 7}}},
 				Frontends: []*agentv1.FrontendFigures{{Name: "tcp://192.0.2.1:80", Packets: 5}},
-				Drops:     map[string]uint64{"no-backend": 9, strings.Repeat("x", maxName+1): 1},
+				Loads: []*agentv1.GroupLoad{
+					{Group: "team/app/80", Age: durationpb.New(time.Second), Backends: []*agentv1.BackendLoad{{Address: []byte{10, 0, 0, 1}, Port: 80, Requests: 3}}},
+					{Group: strings.Repeat("x", maxName+1)},
+				},
+				Drops: map[string]uint64{"no-backend": 9, strings.Repeat("x", maxName+1): 1},
 			}})
 		}
 	}()
@@ -208,6 +213,9 @@ func TestFigures(t *testing.T) {
 		if len(got) != 1 || len(got["edge-1"].Requests) != 1 || got["edge-1"].Requests[0] != want || got["edge-1"].Drops["no-backend"] != 9 ||
 			len(got["edge-1"].Frontends) != 1 || got["edge-1"].Frontends[0].Packets != 5 {
 			t.Errorf("figures %+v", got)
+		}
+		if loads := got["edge-1"].Loads; len(loads) != 1 || loads[0].Age != time.Second || len(loads[0].Backends) != 1 || loads[0].Backends[0].Requests != 3 {
+			t.Errorf("loads %+v", loads)
 		}
 	}
 	if len(r.server.questions) != 0 {
