@@ -76,18 +76,18 @@ func (t *Tables) MakeGroup(c *memo.Context, service snapshot.Name, port Port, o 
 // PlainGroup is a Service's port without options.
 func PlainGroup(service snapshot.Name, port Port) model.BackendGroup {
 	id := service.Namespace + "/" + service.Name + "/" + strconv.Itoa(int(port.Number))
-	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id), Upstream: port.discovered, Measured: port.measured}
+	return model.BackendGroup{ID: model.GroupID(id), Set: model.SetID(id), Upstream: port.discovered}
 }
 
 // WithOptions gives a group with options an ID of its own, a function of the options
 // alone: routes that want the same share a group, and nobody finds others that have its ID, too.
 func WithOptions(g model.BackendGroup) model.BackendGroup {
-	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set, Upstream: g.Upstream, Measured: g.Measured}
+	plain := model.BackendGroup{ID: model.GroupID(g.Set), Set: g.Set, Upstream: g.Upstream}
 	if g.ID = plain.ID; g == plain {
 		return g
 	}
 	options := g
-	options.ID, options.Set, options.Upstream, options.Measured = "", "", "", false
+	options.ID, options.Set, options.Upstream = "", "", ""
 	text, err := json.Marshal(options)
 	if err != nil {
 		panic("a group that cannot be written: " + err.Error()) // it is made of texts and numbers
@@ -152,17 +152,19 @@ func (t *Tables) usePinned(c *memo.Context, pin int, p input.Pins) {
 	}
 }
 
-// makeUsedGroup is a group that something names. Its set, and what its TLS names, are used with it.
+// makeUsedGroup is a group that something names. Its Service says whether it is measured, which is no option that users name. Its set, and what its TLS names, are used with it.
 func (t *Tables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model.BackendGroup, bool) {
 	use := t.GroupUses.Get(c, id)
 	if use.uses == 0 {
 		return nil, false
 	}
-	if k, ok := PortOfSet(use.group.Set); ok {
+	g := *use.group
+	if k, ok := PortOfSet(g.Set); ok {
 		t.SetUses.Put(c, k, SetUser{group: id}, struct{}{})
+		service := t.Services.Get(c, k.Service)
+		g.Measured = service != nil && service.measured
 	}
 	t.from.Certificates.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
-	g := *use.group
 	return &g, true
 }
 

@@ -17,7 +17,6 @@ type Port struct {
 	protocol    corev1.Protocol
 	appProtocol string
 	discovered  string   // the Upstream that the Service comes from; empty: none
-	measured    bool     // the Service asks for metrics of each backend
 	Upstream    string   // what annotations say, see upstreamsOf
 	Undrained   string   // why annotations drain less than they name; empty: nothing is wrong
 	Refusal     string   // of the Service's endpoints

@@ -74,7 +74,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, t.from.Certificates.Authorities))
 	t.GroupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
-	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses),
+	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses, t.Services),
 		memo.Puts(t.SetUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses)), t.GroupUses).Watch()
 	memo.NewScan(g, "pins: users", in.Pins, t.usePinned, memo.Puts(t.GroupUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses))
 	t.Sets = memo.For(memo.NewTable(g, "set", t.makeSet,
@@ -114,6 +114,7 @@ type peculiarities struct {
 // Service is what routes ask of a Service.
 type Service struct {
 	external bool                 // ExternalName
+	measured bool                 // it asks for metrics of each backend
 	limits   *model.BackendLimits // that annotations name; nil: none
 	unread   []string             // annotations that name no limit, as notes
 	Ports    []Port
@@ -127,13 +128,13 @@ func newService(o *corev1.Service) *Service {
 	if o == nil {
 		return nil
 	}
-	f := &Service{external: o.Spec.Type == corev1.ServiceTypeExternalName}
+	f := &Service{external: o.Spec.Type == corev1.ServiceTypeExternalName, measured: field.MeasuredBackends(o.Annotations)}
 	drained, undrained := DrainedBackends(o)
 	f.Drained = drained
 	f.limits, f.unread = limitsOf(o.Annotations)
 	said := upstreamsOf(o.Annotations)
 	for _, p := range o.Spec.Ports {
-		port := Port{Number: p.Port, Name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Upstream: said.of(p.Name, p.Port), Undrained: undrained, Unread: f.unread, discovered: o.Labels[v1alpha1.LabelUpstream], measured: field.MeasuredBackends(o.Annotations)}
+		port := Port{Number: p.Port, Name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Upstream: said.of(p.Name, p.Port), Undrained: undrained, Unread: f.unread, discovered: o.Labels[v1alpha1.LabelUpstream]}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}
