@@ -14,4 +14,7 @@ const enum backend_flag *export_backend_flag __attribute__((unused));
 const enum next_hop_flag *export_next_hop_flag __attribute__((unused));
 const enum flow_hash *export_flow_hash __attribute__((unused));
 const enum flow_state *export_flow_state __attribute__((unused));
+const struct flow_event *export_flow_event __attribute__((unused));
+const enum flow_event_kind *export_flow_event_kind __attribute__((unused));
+const enum flow_reason *export_flow_reason __attribute__((unused));
 const enum hop_flag *export_hop_flag __attribute__((unused));

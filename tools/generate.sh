@@ -36,7 +36,7 @@ object() {
 bpf() {
 	object internal/driver/bpf lib bpf/lib/types.c capture reason next_hop_flag
 	object internal/driver/bpf/testdata test bpf/lib/test.c
-	object internal/driver/lb/xdp bpf bpf/fairlead.c capture hop_option reason mode frontend_flag backend_flag next_hop_flag flow_hash flow_state hop_flag
+	object internal/driver/lb/xdp bpf bpf/fairlead.c capture hop_option reason mode frontend_flag backend_flag next_hop_flag flow_hash flow_state flow_event flow_event_kind flow_reason hop_flag
 	# The same programs for benchmarks, in a loop.
 	object lab/packet bench bpf/lb/bench.c mode frontend_flag backend_flag next_hop_flag
 }

@@ -7,6 +7,7 @@
 #include "admit.h"
 #include "maps.h"
 #include "row.h"
+#include "watch.h"
 
 /* After so long a silence an UDP flow is a new one: nobody says when it ends. RFC 4787, 4.3
  * wants at least two minutes of a NAT. */
@@ -100,8 +101,10 @@ static __always_inline void note(struct flow *flow, const struct flow_key *key, 
 			refresh_affinity(key, flow->backend, flow->generation, now);
 	}
 	/* Where one entry stands for many connections, none of them ends it. */
-	if (unlikely(p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
+	if (unlikely(p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE) {
+		tell_end(key, flow, p->tcp_flags, 0);
 		flow->state = FLOW_CLOSING;
+	}
 }
 
 /* The second packet of a flow: it is none of a flood's, so the entry moves to flows. */
@@ -111,8 +114,10 @@ static __always_inline void establish(const struct flow_key *key, const struct f
 	struct flow copy = *flow;
 	copy.seen = now;
 	copy.state = FLOW_ESTABLISHED;
-	if (unlikely(p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
+	if (unlikely(p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE) {
+		tell_end(key, flow, p->tcp_flags, 0);
 		copy.state = FLOW_CLOSING;
+	}
 	if (f->flags & FRONTEND_AFFINITY)
 		refresh_affinity(key, copy.backend, copy.generation, now);
 	/* Another CPU may have seen its end at the same time, which stays. */
@@ -171,6 +176,8 @@ static __always_inline int begin(const struct packet *p, const struct frontend *
 		return -REASON_NO_BACKEND;
 	if (!brief && opens && (f->flags & FRONTEND_LIMITED) && !within_limit(f))
 		return -REASON_NEW_FLOW_LIMIT;
+	if (stale || keeps(b, p, opens)) /* else the backend's machine knows its flows */
+		tell_begin(key, p, stale ? stale : flow, at, udp_idle);
 	if (stale)
 		bpf_map_delete_elem(&flows, key);
 	if (keeps(b, p, opens)) {

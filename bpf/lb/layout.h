@@ -92,6 +92,42 @@ struct flow {
 	__u32 zero;
 };
 
+/* watched: array, by frontend.index, mapped into the agent: whether somebody looks at the flows of
+ * a frontend. The agent renews it; the programs stop by themselves if it does not. */
+struct watch {
+	__u32 until; /* seconds since boot; 0: nobody looks */
+	__s32 left;  /* events that may still be told */
+	__u64 lost;  /* events that were not told */
+};
+
+enum flow_event_kind { FLOW_EVENT_BEGIN, FLOW_EVENT_MOVE, FLOW_EVENT_END };
+
+enum flow_reason {
+	FLOW_REASON_NONE,
+	FLOW_REASON_MIDFLOW, /* begin: it began at another load balancer, or its entry is gone */
+	FLOW_REASON_AGAIN,   /* begin: the client uses a port again */
+	FLOW_REASON_IDLE,    /* begin: the one before, of UDP, was silent for too long */
+	FLOW_REASON_GONE,    /* move: its backend is no backend any more */
+	FLOW_REASON_UNREADY, /* move: its backend may get nothing, or no new flow */
+	FLOW_REASON_END,     /* end: the client's FIN */
+	FLOW_REASON_RESET,   /* end: the client's RST */
+	FLOW_REASON_BACKEND_END,
+	FLOW_REASON_BACKEND_RESET,
+};
+
+/* flow_events: ring buffer of these */
+struct flow_event {
+	__u64 at; /* nanoseconds since boot */
+	struct flow_key flow;
+	__u32 backend; /* in backends */
+	__u32 from;    /* before: in backends; 0: none */
+	__u8 kind;     /* enum flow_event_kind */
+	__u8 reason;   /* enum flow_reason */
+	__u8 from_generation;
+	__u8 zero;
+	__u32 padding;
+};
+
 /* affinities: LRU hash: frontend and client address -> backend */
 struct affinity_key {
 	struct address client;

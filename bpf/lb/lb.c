@@ -48,8 +48,12 @@ static __always_inline __u32 udp_payload(const struct packet *p)
  * flows, then the entry's own, then others. The entry stays as it is but for its end. */
 static __noinline __u32 ask_others(struct packet *p, struct frontend *f, struct flow *flow, __u32 own)
 {
-	if ((p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE)
+	if ((p->tcp_flags & (TCP_FIN | TCP_RST)) && f->hash == HASH_FIVE_TUPLE) {
+		struct flow_key key;
+		flow_key_of(&key, p, f);
+		tell_end(&key, flow, p->tcp_flags, 0);
 		flow->state = FLOW_CLOSING;
+	}
 	struct work *w = work();
 	if (!w)
 		return own;

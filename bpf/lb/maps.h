@@ -30,6 +30,20 @@ struct {
 	__type(value, __u32);
 } sources SEC(".maps");
 
+/* Written by both. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, struct watch);
+} watched SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 18);
+} flow_events SEC(".maps");
+
 /* Written by the programs. */
 MAP(flows, LRU_HASH, 1 << 20, struct flow_key, struct flow);
 MAP(fresh, LRU_HASH, 1 << 17, struct flow_key, struct flow);

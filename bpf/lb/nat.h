@@ -337,8 +337,10 @@ static __always_inline void nat_touch(struct nat_work *w, const struct nat *n, _
 		return;
 	if (flow->seen != now)
 		flow->seen = now;
-	if (flags && f->hash == HASH_FIVE_TUPLE)
+	if (flags && f->hash == HASH_FIVE_TUPLE) {
+		tell_end(&w->flow, flow, flags, 1);
 		flow->state = FLOW_CLOSING;
+	}
 }
 
 /* Reads the quoted packet of an ICMP error to us into w->key: it was sent by us to a

@@ -205,3 +205,12 @@ func (s *served) tap(ctx context.Context, f model.TapFilter, show func(model.Tap
 	// Whoever asks without a user is on the machine of a plane.
 	return r.Tap(ctx, cmp.Or(access.UserOf(ctx).Name, "a user of a plane's machine"), f, show)
 }
+
+// tapFlows shows flows in the same way.
+func (s *served) tapFlows(ctx context.Context, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
+	r := s.running.Load()
+	if r == nil {
+		return errStarting
+	}
+	return r.TapFlows(ctx, cmp.Or(access.UserOf(ctx).Name, "a user of a plane's machine"), q, show)
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -19,9 +20,11 @@ const tapQuiet = 10 * time.Second
 func newTap() *cobra.Command {
 	var address, output string
 	var q console.TapQuestion
+	var flows bool
+	var client, backend string
 	c := &cobra.Command{
-		Use:     "tap [ROUTE]",
-		Short:   "Show single requests of clients as proxies answer them",
+		Use:     "tap [ROUTE | FRONTEND]",
+		Short:   "Show single requests of clients as proxies answer them, or flows as they begin and end",
 		GroupID: groupPeople,
 		Args:    cobra.MaximumNArgs(1),
 		Long: `Show requests of clients as the proxies of all machines answer them: time, machine, status,
@@ -32,12 +35,40 @@ a host (shop.example.com, *.example.com).
 A machine shows at most 100 requests a second of each tap, and 1,000 in all; the command says
 how many it left out. Bodies are never recorded, nor headers that are credentials; parameters
 such as token and password are redacted. The plane logs who looks. It takes the right to 'tap'
-requests, which the ClusterRole fairlead-tapper gives.`,
+requests, which the ClusterRole fairlead-tapper gives.
+
+With a FRONTEND (tcp://VIP:PORT or udp://VIP:PORT), or with --flows, the command shows flows of
+the kernel's data planes: as they begin, move to another backend and end, with the reason.
+--flows takes the owner of frontends, too ([KIND/]NAMESPACE/NAME), or a VIP. A machine shows at
+most 200 events a second of each tap, and 1,000 in all. What its data plane cannot tell is said.`,
 		Example: `  fairlead tap shop/cart
   fairlead tap shop.example.com --status 5xx
   fairlead tap HTTPRoute/shop/cart --slower-than 500ms --limit 20
-  fairlead tap -n shop -o json | jq -r '.path'`,
+  fairlead tap -n shop -o json | jq -r '.path'
+  fairlead tap tcp://192.0.2.10:443
+  fairlead tap --flows Service/shop/db --client 198.51.100.0/24`,
 		RunE: func(c *cobra.Command, args []string) error {
+			if flows || len(args) == 1 && isFrontend(args[0]) {
+				if q.Host+q.Path+q.Status+q.Header != "" || q.Latency != 0 {
+					return usageError{err: errors.New("--path, --status, --header and --slower-than are of requests, not of flows")}
+				}
+				what, err := flowQuestion(strings.Join(args, ""), q.Namespace)
+				if err != nil {
+					return usageError{err: err}
+				}
+				what.Client, what.Backend, what.Limit = client, backend, q.Limit
+				if _, err := what.Parse(); err != nil {
+					return usageError{err: err}
+				}
+				planeConsole, err := planeClient(c, address)
+				if err != nil {
+					return err
+				}
+				return tapFlows(c.Context(), planeConsole, what, c.OutOrStdout(), c.ErrOrStderr(), output == "json")
+			}
+			if client+backend != "" {
+				return usageError{err: errors.New("--client and --backend are of flows: name a FRONTEND, or add --flows")}
+			}
 			if len(args) == 1 {
 				if err := routeOf(args[0], &q); err != nil {
 					return usageError{err: err}
@@ -80,7 +111,10 @@ requests, which the ClusterRole fairlead-tapper gives.`,
 	c.Flags().StringVar(&q.Status, "status", "", "only this status (404), class (5xx) or range (400-499)")
 	c.Flags().StringVar(&q.Header, "header", "", "only requests or answers with this header (name, or name: value)")
 	c.Flags().DurationVar(&q.Latency, "slower-than", 0, "only requests that took at least so long")
-	c.Flags().IntVar(&q.Limit, "limit", 0, "end after so many requests; 0 is never")
+	c.Flags().IntVar(&q.Limit, "limit", 0, "end after so many requests or events; 0 is never")
+	c.Flags().BoolVar(&flows, "flows", false, "show flows of frontends, not requests")
+	c.Flags().StringVar(&client, "client", "", "only flows of this client, an address or a CIDR")
+	c.Flags().StringVar(&backend, "backend", "", "only flows to or from this backend, an address")
 	complete(c, "namespace")
 	return c
 }

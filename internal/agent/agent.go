@@ -74,7 +74,7 @@ func New(c Config) (*Agent, error) {
 		a.meter = newMeter(counter, c.Now)
 	}
 	reporter := newReporter(c, a.parts, a.balancer, a.membership, a.meter, a.relay.loads)
-	a.planeLink = newPlaneLink(c, a.desired, reporter, newTapper(a.relay.sampler, c.Now, c.Log), a.membership, a.checks.plane, member, counters)
+	a.planeLink = newPlaneLink(c, a.desired, reporter, newTapper(a.relay.sampler, newFlowTapper(a.balancer, c.Now, c.Log), c.Now, c.Log), a.membership, a.checks.plane, member, counters)
 
 	a.checks.found.wakes(reporter.urgent)
 	a.checks.changed.wakes(a.relay.checked, a.balancer.checked)

@@ -44,6 +44,7 @@ const unableToTap = "this machine's proxy must be restarted before it can be tap
 type tapper struct {
 	sampler  *sampler
 	sampling *sampling
+	flows    *flowTapper
 	log      *slog.Logger
 	now      func() time.Time
 
@@ -65,8 +66,8 @@ type tapped struct {
 	bound  *tap.Bound
 }
 
-func newTapper(s *sampler, now func() time.Time, log *slog.Logger) *tapper {
-	t := &tapper{sampler: s, now: now, log: log, taps: map[uint64]*tapped{}, dropped: map[uint64]uint64{}}
+func newTapper(s *sampler, flows *flowTapper, now func() time.Time, log *slog.Logger) *tapper {
+	t := &tapper{sampler: s, flows: flows, now: now, log: log, taps: map[uint64]*tapped{}, dropped: map[uint64]uint64{}}
 	t.sampling = &sampling{take: t.take}
 	return t
 }
@@ -76,6 +77,7 @@ func (t *tapper) run(ctx context.Context, conn grpc.ClientConnInterface) {
 	for ctx.Err() == nil {
 		err := t.stream(ctx, conn)
 		t.set(nil)
+		t.flows.set(nil)
 		if status.Code(err) == codes.Unimplemented {
 			return
 		}
@@ -120,7 +122,8 @@ func (t *tapper) stream(ctx context.Context, conn grpc.ClientConnInterface) erro
 		case err := <-broken:
 			return err
 		case order := <-orders:
-			if t.set(order.GetTaps()) {
+			some, flows := t.set(order.GetTaps()), t.flows.set(order.GetFlows())
+			if some || flows {
 				ticker.Reset(tapPause)
 			} else {
 				ticker.Stop()
@@ -129,8 +132,9 @@ func (t *tapper) stream(ctx context.Context, conn grpc.ClientConnInterface) erro
 		case <-ticker.C:
 		}
 		report := t.report()
-		state := fmt.Sprint(report.GetUnable(), report.GetTaps(), report.GetPercent())
-		if state == said && len(report.GetRecords()) == 0 && len(report.GetDropped()) == 0 {
+		news := t.flows.report(report)
+		state := fmt.Sprint(report.GetUnable(), report.GetTaps(), report.GetPercent(), report.GetFlowTaps())
+		if state == said && !news && len(report.GetRecords()) == 0 && len(report.GetDropped()) == 0 {
 			continue
 		}
 		said = state

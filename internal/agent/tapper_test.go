@@ -26,7 +26,7 @@ func tapEntry(route, path string) *datav3.HTTPAccessLogEntry {
 func TestTapIsBounded(t *testing.T) {
 	now := time.Date(2026, 11, 28, 0, 0, 0, 0, time.UTC)
 	s := newSampler()
-	tapper := newTapper(s, func() time.Time { return now }, slog.New(slog.DiscardHandler))
+	tapper := newTapper(s, nil, func() time.Time { return now }, slog.New(slog.DiscardHandler))
 	const shop, news = "HTTPRoute/shop/cart/rules/0/matches/0", "HTTPRoute/news/app/rules/0/matches/0"
 	tapper.take(tapEntry(shop, "/"))
 	if s.fraction() != 0 {

@@ -57,6 +57,8 @@ type Config struct {
 	RequestMetrics func(ctx context.Context, namespace string) (prometheus.Gatherer, error)
 	// Tap shows requests of clients until ctx is done or show fails; nil where there are none.
 	Tap func(ctx context.Context, f model.TapFilter, show func(model.TapEvent) error) error
+	// TapFlows shows flows of clients in the same way.
+	TapFlows func(ctx context.Context, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error
 	// Upstreams are all upstreams, or one with its last changes; nil where there are none.
 	Upstreams func(ctx context.Context, name string) ([]model.UpstreamStatus, error)
 	// Backends are those of frontends, and Flows what flow tables have; nil where there are
@@ -99,7 +101,9 @@ func Reads(c Config) http.Handler {
 	asks := bounded(mux, maxFlowAnswers)
 	all.Handle(v1.FlowsPath, asks)
 	all.Handle(v1.ExplainFlowPath, asks)
-	all.Handle(v1.TapPath, bounded(mux, maxTaps))
+	taps := bounded(mux, maxTaps)
+	all.Handle(v1.TapPath, taps)
+	all.Handle(v1.FlowTapPath, taps)
 	if c.Status != nil {
 		own := func(w http.ResponseWriter, r *http.Request) {
 			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
@@ -123,7 +127,7 @@ func Reads(c Config) http.Handler {
 		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
 		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil, v1.ChangesPath: c.Changes != nil,
 		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.MetricsPath: c.RequestMetrics != nil,
-		v1.TapPath: c.Tap != nil,
+		v1.TapPath: c.Tap != nil, v1.FlowTapPath: c.TapFlows != nil,
 	} {
 		if !there {
 			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
@@ -151,6 +155,9 @@ func Reads(c Config) http.Handler {
 	}
 	if c.Tap != nil {
 		mux.HandleFunc("GET "+v1.TapPath, led(c, tapHandler(c.Tap)))
+	}
+	if c.TapFlows != nil {
+		mux.HandleFunc("GET "+v1.FlowTapPath, led(c, flowTapHandler(c.TapFlows)))
 	}
 	if c.Backends != nil {
 		mux.HandleFunc("GET "+v1.BackendsPath, led(c, backendsHandler(c.Backends)))

@@ -36,6 +36,7 @@ var resources = map[string]struct {
 	v1.TopPath:         {"top", "get", true},
 	v1.MetricsPath:     {"metrics", "get", true},
 	v1.TapPath:         {"requests", TapVerb, true},
+	v1.FlowTapPath:     {"flows", TapVerb, true},
 	v1.ExplainPath:     {"explanations", "get", false},
 	v1.ExplainFlowPath: {"explanations", "get", false},
 }

@@ -44,7 +44,7 @@ func InstallRoles(ctx context.Context, cfg *rest.Config) error {
 		rbac.ClusterRole(NamespaceReaderRole).WithRules(rule.WithResources(namespaceReadResources...)).WithLabels(map[string]string{
 			"rbac.authorization.k8s.io/aggregate-to-view": "true",
 		}),
-		rbac.ClusterRole(TapperRole).WithRules(rbac.PolicyRule().WithAPIGroups(readGroup).WithResources("requests").WithVerbs("tap")),
+		rbac.ClusterRole(TapperRole).WithRules(rbac.PolicyRule().WithAPIGroups(readGroup).WithResources("flows", "requests").WithVerbs("tap")),
 	} {
 		if _, err := client.RbacV1().ClusterRoles().Apply(ctx, role, options); err != nil {
 			return fmt.Errorf("write cluster role %s: %w", *role.Name, err)

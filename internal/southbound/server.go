@@ -173,7 +173,7 @@ func New(c Config) (*Server, error) {
 		c.StrangerTime = DefaultStrangerTime
 	}
 	s := &Server{
-		taps:   taps{open: map[uint64]*Tap{}},
+		taps:   taps{open: map[uint64]*Tap{}, flows: map[uint64]*FlowTap{}},
 		config: c, verifier: verifier{trust: c.Authority.Trust, now: c.Now}, joins: newJoins(c.Now),
 		machines: map[string]*machine{}, proofs: newProofs(), reporters: reporters{}, sessions: map[*session]struct{}{}, questions: map[*question]struct{}{},
 	}

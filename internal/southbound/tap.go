@@ -27,9 +27,10 @@ const (
 
 // taps are those that somebody looks at.
 type taps struct {
-	mu   sync.Mutex
-	last uint64
-	open map[uint64]*Tap
+	mu    sync.Mutex
+	last  uint64
+	open  map[uint64]*Tap
+	flows map[uint64]*FlowTap
 }
 
 // Tap is what machines show to one viewer.
@@ -123,6 +124,7 @@ func (t *taps) order() *agentv1.TapOrder {
 		order.Taps = append(order.Taps, &agentv1.Tap{Id: id, Filter: wire.TapFilter(one.filter)})
 	}
 	slices.SortFunc(order.Taps, func(a, b *agentv1.Tap) int { return int(a.GetId()) - int(b.GetId()) }) //nolint:gosec // a plane counts no so many
+	order.Flows = t.orderFlows()
 	return order
 }
 
@@ -159,12 +161,13 @@ func (s tapServer) Tap(g grpc.BidiStreamingServer[agentv1.TapReport, agentv1.Tap
 func (s tapServer) order(ctx context.Context, who *session, send func(*agentv1.TapOrder) error) error {
 	for none := true; ; {
 		order := s.taps.order()
-		if !none || len(order.GetTaps()) > 0 {
+		some := len(order.GetTaps())+len(order.GetFlows()) > 0
+		if !none || some {
 			if err := send(order); err != nil {
 				return err
 			}
 		}
-		none = len(order.GetTaps()) == 0
+		none = !some
 		select {
 		case <-ctx.Done():
 			return nil
@@ -213,6 +216,7 @@ func (s tapServer) taken(machine string, report *agentv1.TapReport) {
 			}
 		}
 	}
+	s.takenFlows(machine, report)
 	for id, n := range report.GetDropped() {
 		if t := s.taps.find(id); t != nil {
 			t.dropped.Add(min(n, 1<<32))

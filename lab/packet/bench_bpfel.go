@@ -286,6 +286,13 @@ type benchTunnelFragment struct {
 	Seen uint32
 }
 
+type benchWatch struct {
+	_     structs.HostLayout
+	Until uint32
+	Left  int32
+	Lost  uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -298,6 +305,7 @@ const (
 	benchMapCircle             = "circle"
 	benchMapCourses            = "courses"
 	benchMapDrops              = "drops"
+	benchMapFlowEvents         = "flow_events"
 	benchMapFlows              = "flows"
 	benchMapFragments          = "fragments"
 	benchMapFresh              = "fresh"
@@ -325,6 +333,7 @@ const (
 	benchMapSources            = "sources"
 	benchMapTunnelFragments    = "tunnel_fragments"
 	benchMapVips               = "vips"
+	benchMapWatched            = "watched"
 	benchMapWorks              = "works"
 	benchProgBalance           = "balance"
 	benchProgBalanceAny        = "balance_any"
@@ -410,6 +419,7 @@ type benchMapSpecs struct {
 	Circle           *ebpf.MapSpec `ebpf:"circle"`
 	Courses          *ebpf.MapSpec `ebpf:"courses"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	FlowEvents       *ebpf.MapSpec `ebpf:"flow_events"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Fresh            *ebpf.MapSpec `ebpf:"fresh"`
@@ -437,6 +447,7 @@ type benchMapSpecs struct {
 	Sources          *ebpf.MapSpec `ebpf:"sources"`
 	TunnelFragments  *ebpf.MapSpec `ebpf:"tunnel_fragments"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Watched          *ebpf.MapSpec `ebpf:"watched"`
 	Works            *ebpf.MapSpec `ebpf:"works"`
 }
 
@@ -490,6 +501,7 @@ type benchMaps struct {
 	Circle           *ebpf.Map `ebpf:"circle"`
 	Courses          *ebpf.Map `ebpf:"courses"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	FlowEvents       *ebpf.Map `ebpf:"flow_events"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Fresh            *ebpf.Map `ebpf:"fresh"`
@@ -517,6 +529,7 @@ type benchMaps struct {
 	Sources          *ebpf.Map `ebpf:"sources"`
 	TunnelFragments  *ebpf.Map `ebpf:"tunnel_fragments"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Watched          *ebpf.Map `ebpf:"watched"`
 	Works            *ebpf.Map `ebpf:"works"`
 }
 
@@ -530,6 +543,7 @@ func (m *benchMaps) Close() error {
 		m.Circle,
 		m.Courses,
 		m.Drops,
+		m.FlowEvents,
 		m.Flows,
 		m.Fragments,
 		m.Fresh,
@@ -557,6 +571,7 @@ func (m *benchMaps) Close() error {
 		m.Sources,
 		m.TunnelFragments,
 		m.Vips,
+		m.Watched,
 		m.Works,
 	)
 }

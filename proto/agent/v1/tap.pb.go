@@ -27,8 +27,10 @@ const (
 
 // TapOrder is all that is to be shown now. No taps: nothing.
 type TapOrder struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Taps          []*Tap                 `protobuf:"bytes,1,rep,name=taps,proto3" json:"taps,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Taps  []*Tap                 `protobuf:"bytes,1,rep,name=taps,proto3" json:"taps,omitempty"`
+	// Those of flows. Agents of earlier versions pass over them.
+	Flows         []*FlowTap `protobuf:"bytes,2,rep,name=flows,proto3" json:"flows,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -70,6 +72,86 @@ func (x *TapOrder) GetTaps() []*Tap {
 	return nil
 }
 
+func (x *TapOrder) GetFlows() []*FlowTap {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+// FlowTap is what one viewer wants to see of flows.
+type FlowTap struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Never that of a Tap or a FlowTap of the same plane.
+	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// tcp://VIP:PORT or udp://VIP:PORT.
+	Frontends []string `protobuf:"bytes,2,rep,name=frontends,proto3" json:"frontends,omitempty"`
+	// An address or a CIDR; empty: all.
+	Client string `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	// An address; empty: all.
+	Backend       string `protobuf:"bytes,4,opt,name=backend,proto3" json:"backend,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlowTap) Reset() {
+	*x = FlowTap{}
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlowTap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlowTap) ProtoMessage() {}
+
+func (x *FlowTap) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlowTap.ProtoReflect.Descriptor instead.
+func (*FlowTap) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FlowTap) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FlowTap) GetFrontends() []string {
+	if x != nil {
+		return x.Frontends
+	}
+	return nil
+}
+
+func (x *FlowTap) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *FlowTap) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
 // Tap is what one viewer wants to see.
 type Tap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -82,7 +164,7 @@ type Tap struct {
 
 func (x *Tap) Reset() {
 	*x = Tap{}
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[1]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -94,7 +176,7 @@ func (x *Tap) String() string {
 func (*Tap) ProtoMessage() {}
 
 func (x *Tap) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[1]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -107,7 +189,7 @@ func (x *Tap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tap.ProtoReflect.Descriptor instead.
 func (*Tap) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{1}
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Tap) GetId() uint64 {
@@ -149,7 +231,7 @@ type TapFilter struct {
 
 func (x *TapFilter) Reset() {
 	*x = TapFilter{}
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[2]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -161,7 +243,7 @@ func (x *TapFilter) String() string {
 func (*TapFilter) ProtoMessage() {}
 
 func (x *TapFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[2]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -174,7 +256,7 @@ func (x *TapFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapFilter.ProtoReflect.Descriptor instead.
 func (*TapFilter) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{2}
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *TapFilter) GetKind() string {
@@ -258,14 +340,17 @@ type TapReport struct {
 	// Taps that the machine serves.
 	Taps []uint64 `protobuf:"varint,4,rep,packed,name=taps,proto3" json:"taps,omitempty"`
 	// How many percent of the requests the proxy records.
-	Percent       uint32 `protobuf:"varint,5,opt,name=percent,proto3" json:"percent,omitempty"`
+	Percent uint32       `protobuf:"varint,5,opt,name=percent,proto3" json:"percent,omitempty"`
+	Flows   []*FlowEvent `protobuf:"bytes,6,rep,name=flows,proto3" json:"flows,omitempty"`
+	// Of each FlowTap that the machine serves.
+	FlowTaps      []*FlowTapState `protobuf:"bytes,7,rep,name=flow_taps,json=flowTaps,proto3" json:"flow_taps,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *TapReport) Reset() {
 	*x = TapReport{}
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[3]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -277,7 +362,7 @@ func (x *TapReport) String() string {
 func (*TapReport) ProtoMessage() {}
 
 func (x *TapReport) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[3]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -290,7 +375,7 @@ func (x *TapReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapReport.ProtoReflect.Descriptor instead.
 func (*TapReport) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{3}
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TapReport) GetRecords() []*TapRecord {
@@ -328,6 +413,207 @@ func (x *TapReport) GetPercent() uint32 {
 	return 0
 }
 
+func (x *TapReport) GetFlows() []*FlowEvent {
+	if x != nil {
+		return x.Flows
+	}
+	return nil
+}
+
+func (x *TapReport) GetFlowTaps() []*FlowTapState {
+	if x != nil {
+		return x.FlowTaps
+	}
+	return nil
+}
+
+// FlowTapState is how a machine is with a FlowTap.
+type FlowTapState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Events that were beyond a bound since the last report: at least so many.
+	Dropped uint64 `protobuf:"varint,2,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	// What the machine's data planes do not tell, for people.
+	Notes         []string `protobuf:"bytes,3,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlowTapState) Reset() {
+	*x = FlowTapState{}
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlowTapState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlowTapState) ProtoMessage() {}
+
+func (x *FlowTapState) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlowTapState.ProtoReflect.Descriptor instead.
+func (*FlowTapState) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *FlowTapState) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *FlowTapState) GetDropped() uint64 {
+	if x != nil {
+		return x.Dropped
+	}
+	return 0
+}
+
+func (x *FlowTapState) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
+}
+
+// FlowEvent is the begin, the move or the end of a flow.
+type FlowEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whose taps it matches.
+	Taps []uint64               `protobuf:"varint,1,rep,packed,name=taps,proto3" json:"taps,omitempty"`
+	At   *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// tcp://VIP:PORT or udp://VIP:PORT.
+	Frontend string `protobuf:"bytes,3,opt,name=frontend,proto3" json:"frontend,omitempty"`
+	// Addresses with ports. Port 0: of all flows of the client's address.
+	Client  string `protobuf:"bytes,4,opt,name=client,proto3" json:"client,omitempty"`
+	Backend string `protobuf:"bytes,5,opt,name=backend,proto3" json:"backend,omitempty"`
+	// Of the backend.
+	Machine string `protobuf:"bytes,6,opt,name=machine,proto3" json:"machine,omitempty"`
+	// The backend before; empty: not known, or none.
+	From string `protobuf:"bytes,7,opt,name=from,proto3" json:"from,omitempty"`
+	// begin, move or end.
+	Kind string `protobuf:"bytes,8,opt,name=kind,proto3" json:"kind,omitempty"`
+	// One of model.FlowReasons; empty: none is known.
+	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	DataPlane     string `protobuf:"bytes,10,opt,name=data_plane,json=dataPlane,proto3" json:"data_plane,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FlowEvent) Reset() {
+	*x = FlowEvent{}
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FlowEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FlowEvent) ProtoMessage() {}
+
+func (x *FlowEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FlowEvent.ProtoReflect.Descriptor instead.
+func (*FlowEvent) Descriptor() ([]byte, []int) {
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *FlowEvent) GetTaps() []uint64 {
+	if x != nil {
+		return x.Taps
+	}
+	return nil
+}
+
+func (x *FlowEvent) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *FlowEvent) GetFrontend() string {
+	if x != nil {
+		return x.Frontend
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetBackend() string {
+	if x != nil {
+		return x.Backend
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetMachine() string {
+	if x != nil {
+		return x.Machine
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *FlowEvent) GetDataPlane() string {
+	if x != nil {
+		return x.DataPlane
+	}
+	return ""
+}
+
 // TapRecord is one request, without credentials and bodies.
 type TapRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -362,7 +648,7 @@ type TapRecord struct {
 
 func (x *TapRecord) Reset() {
 	*x = TapRecord{}
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[4]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -374,7 +660,7 @@ func (x *TapRecord) String() string {
 func (*TapRecord) ProtoMessage() {}
 
 func (x *TapRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[4]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -387,7 +673,7 @@ func (x *TapRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapRecord.ProtoReflect.Descriptor instead.
 func (*TapRecord) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{4}
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *TapRecord) GetTaps() []uint64 {
@@ -533,7 +819,7 @@ type TapHeader struct {
 
 func (x *TapHeader) Reset() {
 	*x = TapHeader{}
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[5]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -545,7 +831,7 @@ func (x *TapHeader) String() string {
 func (*TapHeader) ProtoMessage() {}
 
 func (x *TapHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_proto_agent_v1_tap_proto_msgTypes[5]
+	mi := &file_proto_agent_v1_tap_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -558,7 +844,7 @@ func (x *TapHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TapHeader.ProtoReflect.Descriptor instead.
 func (*TapHeader) Descriptor() ([]byte, []int) {
-	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{5}
+	return file_proto_agent_v1_tap_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TapHeader) GetName() string {
@@ -579,9 +865,15 @@ var File_proto_agent_v1_tap_proto protoreflect.FileDescriptor
 
 const file_proto_agent_v1_tap_proto_rawDesc = "" +
 	"\n" +
-	"\x18proto/agent/v1/tap.proto\x12\x11fairlead.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"6\n" +
+	"\x18proto/agent/v1/tap.proto\x12\x11fairlead.agent.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"h\n" +
 	"\bTapOrder\x12*\n" +
-	"\x04taps\x18\x01 \x03(\v2\x16.fairlead.agent.v1.TapR\x04taps\"K\n" +
+	"\x04taps\x18\x01 \x03(\v2\x16.fairlead.agent.v1.TapR\x04taps\x120\n" +
+	"\x05flows\x18\x02 \x03(\v2\x1a.fairlead.agent.v1.FlowTapR\x05flows\"i\n" +
+	"\aFlowTap\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
+	"\tfrontends\x18\x02 \x03(\tR\tfrontends\x12\x16\n" +
+	"\x06client\x18\x03 \x01(\tR\x06client\x12\x18\n" +
+	"\abackend\x18\x04 \x01(\tR\abackend\"K\n" +
 	"\x03Tap\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x124\n" +
 	"\x06filter\x18\x02 \x01(\v2\x1c.fairlead.agent.v1.TapFilterR\x06filter\"\xa1\x02\n" +
@@ -598,16 +890,35 @@ const file_proto_agent_v1_tap_proto_rawDesc = "" +
 	"\x06header\x18\a \x01(\tR\x06header\x12\x14\n" +
 	"\x05value\x18\b \x01(\tR\x05value\x12:\n" +
 	"\vslower_than\x18\t \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"slowerThan\"\x8a\x02\n" +
+	"slowerThan\"\xfc\x02\n" +
 	"\tTapReport\x126\n" +
 	"\arecords\x18\x01 \x03(\v2\x1c.fairlead.agent.v1.TapRecordR\arecords\x12C\n" +
 	"\adropped\x18\x02 \x03(\v2).fairlead.agent.v1.TapReport.DroppedEntryR\adropped\x12\x16\n" +
 	"\x06unable\x18\x03 \x01(\tR\x06unable\x12\x12\n" +
 	"\x04taps\x18\x04 \x03(\x04R\x04taps\x12\x18\n" +
-	"\apercent\x18\x05 \x01(\rR\apercent\x1a:\n" +
+	"\apercent\x18\x05 \x01(\rR\apercent\x122\n" +
+	"\x05flows\x18\x06 \x03(\v2\x1c.fairlead.agent.v1.FlowEventR\x05flows\x12<\n" +
+	"\tflow_taps\x18\a \x03(\v2\x1f.fairlead.agent.v1.FlowTapStateR\bflowTaps\x1a:\n" +
 	"\fDroppedEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\x04R\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\xf8\x04\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"N\n" +
+	"\fFlowTapState\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\adropped\x18\x02 \x01(\x04R\adropped\x12\x14\n" +
+	"\x05notes\x18\x03 \x03(\tR\x05notes\"\x92\x02\n" +
+	"\tFlowEvent\x12\x12\n" +
+	"\x04taps\x18\x01 \x03(\x04R\x04taps\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x1a\n" +
+	"\bfrontend\x18\x03 \x01(\tR\bfrontend\x12\x16\n" +
+	"\x06client\x18\x04 \x01(\tR\x06client\x12\x18\n" +
+	"\abackend\x18\x05 \x01(\tR\abackend\x12\x18\n" +
+	"\amachine\x18\x06 \x01(\tR\amachine\x12\x12\n" +
+	"\x04from\x18\a \x01(\tR\x04from\x12\x12\n" +
+	"\x04kind\x18\b \x01(\tR\x04kind\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason\x12\x1d\n" +
+	"\n" +
+	"data_plane\x18\n" +
+	" \x01(\tR\tdataPlane\"\xf8\x04\n" +
 	"\tTapRecord\x12\x12\n" +
 	"\x04taps\x18\x01 \x03(\x04R\x04taps\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -649,36 +960,43 @@ func file_proto_agent_v1_tap_proto_rawDescGZIP() []byte {
 	return file_proto_agent_v1_tap_proto_rawDescData
 }
 
-var file_proto_agent_v1_tap_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_proto_agent_v1_tap_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_proto_agent_v1_tap_proto_goTypes = []any{
 	(*TapOrder)(nil),              // 0: fairlead.agent.v1.TapOrder
-	(*Tap)(nil),                   // 1: fairlead.agent.v1.Tap
-	(*TapFilter)(nil),             // 2: fairlead.agent.v1.TapFilter
-	(*TapReport)(nil),             // 3: fairlead.agent.v1.TapReport
-	(*TapRecord)(nil),             // 4: fairlead.agent.v1.TapRecord
-	(*TapHeader)(nil),             // 5: fairlead.agent.v1.TapHeader
-	nil,                           // 6: fairlead.agent.v1.TapReport.DroppedEntry
-	(*durationpb.Duration)(nil),   // 7: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil), // 8: google.protobuf.Timestamp
+	(*FlowTap)(nil),               // 1: fairlead.agent.v1.FlowTap
+	(*Tap)(nil),                   // 2: fairlead.agent.v1.Tap
+	(*TapFilter)(nil),             // 3: fairlead.agent.v1.TapFilter
+	(*TapReport)(nil),             // 4: fairlead.agent.v1.TapReport
+	(*FlowTapState)(nil),          // 5: fairlead.agent.v1.FlowTapState
+	(*FlowEvent)(nil),             // 6: fairlead.agent.v1.FlowEvent
+	(*TapRecord)(nil),             // 7: fairlead.agent.v1.TapRecord
+	(*TapHeader)(nil),             // 8: fairlead.agent.v1.TapHeader
+	nil,                           // 9: fairlead.agent.v1.TapReport.DroppedEntry
+	(*durationpb.Duration)(nil),   // 10: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
 }
 var file_proto_agent_v1_tap_proto_depIdxs = []int32{
-	1,  // 0: fairlead.agent.v1.TapOrder.taps:type_name -> fairlead.agent.v1.Tap
-	2,  // 1: fairlead.agent.v1.Tap.filter:type_name -> fairlead.agent.v1.TapFilter
-	7,  // 2: fairlead.agent.v1.TapFilter.slower_than:type_name -> google.protobuf.Duration
-	4,  // 3: fairlead.agent.v1.TapReport.records:type_name -> fairlead.agent.v1.TapRecord
-	6,  // 4: fairlead.agent.v1.TapReport.dropped:type_name -> fairlead.agent.v1.TapReport.DroppedEntry
-	8,  // 5: fairlead.agent.v1.TapRecord.at:type_name -> google.protobuf.Timestamp
-	7,  // 6: fairlead.agent.v1.TapRecord.duration:type_name -> google.protobuf.Duration
-	7,  // 7: fairlead.agent.v1.TapRecord.first_byte:type_name -> google.protobuf.Duration
-	5,  // 8: fairlead.agent.v1.TapRecord.headers:type_name -> fairlead.agent.v1.TapHeader
-	5,  // 9: fairlead.agent.v1.TapRecord.response_headers:type_name -> fairlead.agent.v1.TapHeader
-	3,  // 10: fairlead.agent.v1.Tapper.Tap:input_type -> fairlead.agent.v1.TapReport
-	0,  // 11: fairlead.agent.v1.Tapper.Tap:output_type -> fairlead.agent.v1.TapOrder
-	11, // [11:12] is the sub-list for method output_type
-	10, // [10:11] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	2,  // 0: fairlead.agent.v1.TapOrder.taps:type_name -> fairlead.agent.v1.Tap
+	1,  // 1: fairlead.agent.v1.TapOrder.flows:type_name -> fairlead.agent.v1.FlowTap
+	3,  // 2: fairlead.agent.v1.Tap.filter:type_name -> fairlead.agent.v1.TapFilter
+	10, // 3: fairlead.agent.v1.TapFilter.slower_than:type_name -> google.protobuf.Duration
+	7,  // 4: fairlead.agent.v1.TapReport.records:type_name -> fairlead.agent.v1.TapRecord
+	9,  // 5: fairlead.agent.v1.TapReport.dropped:type_name -> fairlead.agent.v1.TapReport.DroppedEntry
+	6,  // 6: fairlead.agent.v1.TapReport.flows:type_name -> fairlead.agent.v1.FlowEvent
+	5,  // 7: fairlead.agent.v1.TapReport.flow_taps:type_name -> fairlead.agent.v1.FlowTapState
+	11, // 8: fairlead.agent.v1.FlowEvent.at:type_name -> google.protobuf.Timestamp
+	11, // 9: fairlead.agent.v1.TapRecord.at:type_name -> google.protobuf.Timestamp
+	10, // 10: fairlead.agent.v1.TapRecord.duration:type_name -> google.protobuf.Duration
+	10, // 11: fairlead.agent.v1.TapRecord.first_byte:type_name -> google.protobuf.Duration
+	8,  // 12: fairlead.agent.v1.TapRecord.headers:type_name -> fairlead.agent.v1.TapHeader
+	8,  // 13: fairlead.agent.v1.TapRecord.response_headers:type_name -> fairlead.agent.v1.TapHeader
+	4,  // 14: fairlead.agent.v1.Tapper.Tap:input_type -> fairlead.agent.v1.TapReport
+	0,  // 15: fairlead.agent.v1.Tapper.Tap:output_type -> fairlead.agent.v1.TapOrder
+	15, // [15:16] is the sub-list for method output_type
+	14, // [14:15] is the sub-list for method input_type
+	14, // [14:14] is the sub-list for extension type_name
+	14, // [14:14] is the sub-list for extension extendee
+	0,  // [0:14] is the sub-list for field type_name
 }
 
 func init() { file_proto_agent_v1_tap_proto_init() }
@@ -692,7 +1010,7 @@ func file_proto_agent_v1_tap_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_proto_agent_v1_tap_proto_rawDesc), len(file_proto_agent_v1_tap_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   7,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -83,6 +83,27 @@ type bpfFlow struct {
 	Zero       uint32
 }
 
+type bpfFlowEvent struct {
+	_              structs.HostLayout
+	At             uint64
+	Flow           bpfFlowKey
+	Backend        uint32
+	From           uint32
+	Kind           uint8
+	Reason         uint8
+	FromGeneration uint8
+	Zero           uint8
+	Padding        uint32
+}
+
+type bpfFlowEventKind uint32
+
+const (
+	bpfFlowEventKindFLOW_EVENT_BEGIN bpfFlowEventKind = 0
+	bpfFlowEventKindFLOW_EVENT_MOVE  bpfFlowEventKind = 1
+	bpfFlowEventKindFLOW_EVENT_END   bpfFlowEventKind = 2
+)
+
 type bpfFlowHash uint32
 
 const (
@@ -98,6 +119,21 @@ type bpfFlowKey struct {
 	Port     uint16
 	Zero     uint16
 }
+
+type bpfFlowReason uint32
+
+const (
+	bpfFlowReasonFLOW_REASON_NONE          bpfFlowReason = 0
+	bpfFlowReasonFLOW_REASON_MIDFLOW       bpfFlowReason = 1
+	bpfFlowReasonFLOW_REASON_AGAIN         bpfFlowReason = 2
+	bpfFlowReasonFLOW_REASON_IDLE          bpfFlowReason = 3
+	bpfFlowReasonFLOW_REASON_GONE          bpfFlowReason = 4
+	bpfFlowReasonFLOW_REASON_UNREADY       bpfFlowReason = 5
+	bpfFlowReasonFLOW_REASON_END           bpfFlowReason = 6
+	bpfFlowReasonFLOW_REASON_RESET         bpfFlowReason = 7
+	bpfFlowReasonFLOW_REASON_BACKEND_END   bpfFlowReason = 8
+	bpfFlowReasonFLOW_REASON_BACKEND_RESET bpfFlowReason = 9
+)
 
 type bpfFlowState uint32
 
@@ -350,70 +386,82 @@ type bpfTunnelFragment struct {
 	Seen uint32
 }
 
+type bpfWatch struct {
+	_     structs.HostLayout
+	Until uint32
+	Left  int32
+	Lost  uint64
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	bpfMapAffinities         = "affinities"
-	bpfMapBackendCounters    = "backend_counters"
-	bpfMapBackends           = "backends"
-	bpfMapCaptures           = "captures"
-	bpfMapCircle             = "circle"
-	bpfMapDrops              = "drops"
-	bpfMapFlows              = "flows"
-	bpfMapFragments          = "fragments"
-	bpfMapFresh              = "fresh"
-	bpfMapFrontendCounters   = "frontend_counters"
-	bpfMapFrontends          = "frontends"
-	bpfMapHops               = "hops"
-	bpfMapLimits             = "limits"
-	bpfMapLinks              = "links"
-	bpfMapLocals             = "locals"
-	bpfMapMachines           = "machines"
-	bpfMapNat                = "nat"
-	bpfMapNatClosed          = "nat_closed"
-	bpfMapNatFragments       = "nat_fragments"
-	bpfMapNatWorks           = "nat_works"
-	bpfMapNextHops           = "next_hops"
-	bpfMapOthers             = "others"
-	bpfMapOwned              = "owned"
-	bpfMapOwnedFresh         = "owned_fresh"
-	bpfMapPrograms           = "programs"
-	bpfMapQuicServers        = "quic_servers"
-	bpfMapRestores           = "restores"
-	bpfMapRestoresFresh      = "restores_fresh"
-	bpfMapRows               = "rows"
-	bpfMapSettings           = "settings"
-	bpfMapSources            = "sources"
-	bpfMapTunnelFragments    = "tunnel_fragments"
-	bpfMapTunnelWorks        = "tunnel_works"
-	bpfMapVips               = "vips"
-	bpfMapWorks              = "works"
-	bpfProgBalance           = "balance"
-	bpfProgBalanceAny        = "balance_any"
-	bpfProgTunnelIn          = "tunnel_in"
-	bpfProgTunnelOut         = "tunnel_out"
-	bpfVarAnswers            = "answers"
-	bpfVarAnswersFull        = "answers_full"
-	bpfVarExportBackendFlag  = "export_backend_flag"
-	bpfVarExportCapture      = "export_capture"
-	bpfVarExportFlowHash     = "export_flow_hash"
-	bpfVarExportFlowState    = "export_flow_state"
-	bpfVarExportFrontendFlag = "export_frontend_flag"
-	bpfVarExportHopFlag      = "export_hop_flag"
-	bpfVarExportHopOption    = "export_hop_option"
-	bpfVarExportMode         = "export_mode"
-	bpfVarExportNextHopFlag  = "export_next_hop_flag"
-	bpfVarExportReason       = "export_reason"
-	bpfVarNatIdleClosed      = "nat_idle_closed"
-	bpfVarNatIdleFlood       = "nat_idle_flood"
-	bpfVarNatIdleForgotten   = "nat_idle_forgotten"
-	bpfVarNatIdleOpening     = "nat_idle_opening"
-	bpfVarNatIdleReset       = "nat_idle_reset"
-	bpfVarNatIdleTcp         = "nat_idle_tcp"
-	bpfVarNatIdleUdp         = "nat_idle_udp"
-	bpfVarUdpIdle            = "udp_idle"
-	bpfVarUnmarked           = "unmarked"
+	bpfMapAffinities          = "affinities"
+	bpfMapBackendCounters     = "backend_counters"
+	bpfMapBackends            = "backends"
+	bpfMapCaptures            = "captures"
+	bpfMapCircle              = "circle"
+	bpfMapDrops               = "drops"
+	bpfMapFlowEvents          = "flow_events"
+	bpfMapFlows               = "flows"
+	bpfMapFragments           = "fragments"
+	bpfMapFresh               = "fresh"
+	bpfMapFrontendCounters    = "frontend_counters"
+	bpfMapFrontends           = "frontends"
+	bpfMapHops                = "hops"
+	bpfMapLimits              = "limits"
+	bpfMapLinks               = "links"
+	bpfMapLocals              = "locals"
+	bpfMapMachines            = "machines"
+	bpfMapNat                 = "nat"
+	bpfMapNatClosed           = "nat_closed"
+	bpfMapNatFragments        = "nat_fragments"
+	bpfMapNatWorks            = "nat_works"
+	bpfMapNextHops            = "next_hops"
+	bpfMapOthers              = "others"
+	bpfMapOwned               = "owned"
+	bpfMapOwnedFresh          = "owned_fresh"
+	bpfMapPrograms            = "programs"
+	bpfMapQuicServers         = "quic_servers"
+	bpfMapRestores            = "restores"
+	bpfMapRestoresFresh       = "restores_fresh"
+	bpfMapRows                = "rows"
+	bpfMapSettings            = "settings"
+	bpfMapSources             = "sources"
+	bpfMapTunnelFragments     = "tunnel_fragments"
+	bpfMapTunnelWorks         = "tunnel_works"
+	bpfMapVips                = "vips"
+	bpfMapWatched             = "watched"
+	bpfMapWorks               = "works"
+	bpfProgBalance            = "balance"
+	bpfProgBalanceAny         = "balance_any"
+	bpfProgTunnelIn           = "tunnel_in"
+	bpfProgTunnelOut          = "tunnel_out"
+	bpfVarAnswers             = "answers"
+	bpfVarAnswersFull         = "answers_full"
+	bpfVarExportBackendFlag   = "export_backend_flag"
+	bpfVarExportCapture       = "export_capture"
+	bpfVarExportFlowEvent     = "export_flow_event"
+	bpfVarExportFlowEventKind = "export_flow_event_kind"
+	bpfVarExportFlowHash      = "export_flow_hash"
+	bpfVarExportFlowReason    = "export_flow_reason"
+	bpfVarExportFlowState     = "export_flow_state"
+	bpfVarExportFrontendFlag  = "export_frontend_flag"
+	bpfVarExportHopFlag       = "export_hop_flag"
+	bpfVarExportHopOption     = "export_hop_option"
+	bpfVarExportMode          = "export_mode"
+	bpfVarExportNextHopFlag   = "export_next_hop_flag"
+	bpfVarExportReason        = "export_reason"
+	bpfVarNatIdleClosed       = "nat_idle_closed"
+	bpfVarNatIdleFlood        = "nat_idle_flood"
+	bpfVarNatIdleForgotten    = "nat_idle_forgotten"
+	bpfVarNatIdleOpening      = "nat_idle_opening"
+	bpfVarNatIdleReset        = "nat_idle_reset"
+	bpfVarNatIdleTcp          = "nat_idle_tcp"
+	bpfVarNatIdleUdp          = "nat_idle_udp"
+	bpfVarUdpIdle             = "udp_idle"
+	bpfVarUnmarked            = "unmarked"
 )
 
 // loadBpf returns the embedded CollectionSpec for bpf.
@@ -474,6 +522,7 @@ type bpfMapSpecs struct {
 	Captures         *ebpf.MapSpec `ebpf:"captures"`
 	Circle           *ebpf.MapSpec `ebpf:"circle"`
 	Drops            *ebpf.MapSpec `ebpf:"drops"`
+	FlowEvents       *ebpf.MapSpec `ebpf:"flow_events"`
 	Flows            *ebpf.MapSpec `ebpf:"flows"`
 	Fragments        *ebpf.MapSpec `ebpf:"fragments"`
 	Fresh            *ebpf.MapSpec `ebpf:"fresh"`
@@ -502,6 +551,7 @@ type bpfMapSpecs struct {
 	TunnelFragments  *ebpf.MapSpec `ebpf:"tunnel_fragments"`
 	TunnelWorks      *ebpf.MapSpec `ebpf:"tunnel_works"`
 	Vips             *ebpf.MapSpec `ebpf:"vips"`
+	Watched          *ebpf.MapSpec `ebpf:"watched"`
 	Works            *ebpf.MapSpec `ebpf:"works"`
 }
 
@@ -509,27 +559,30 @@ type bpfMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type bpfVariableSpecs struct {
-	Answers            *ebpf.VariableSpec `ebpf:"answers"`
-	AnswersFull        *ebpf.VariableSpec `ebpf:"answers_full"`
-	ExportBackendFlag  *ebpf.VariableSpec `ebpf:"export_backend_flag"`
-	ExportCapture      *ebpf.VariableSpec `ebpf:"export_capture"`
-	ExportFlowHash     *ebpf.VariableSpec `ebpf:"export_flow_hash"`
-	ExportFlowState    *ebpf.VariableSpec `ebpf:"export_flow_state"`
-	ExportFrontendFlag *ebpf.VariableSpec `ebpf:"export_frontend_flag"`
-	ExportHopFlag      *ebpf.VariableSpec `ebpf:"export_hop_flag"`
-	ExportHopOption    *ebpf.VariableSpec `ebpf:"export_hop_option"`
-	ExportMode         *ebpf.VariableSpec `ebpf:"export_mode"`
-	ExportNextHopFlag  *ebpf.VariableSpec `ebpf:"export_next_hop_flag"`
-	ExportReason       *ebpf.VariableSpec `ebpf:"export_reason"`
-	NatIdleClosed      *ebpf.VariableSpec `ebpf:"nat_idle_closed"`
-	NatIdleFlood       *ebpf.VariableSpec `ebpf:"nat_idle_flood"`
-	NatIdleForgotten   *ebpf.VariableSpec `ebpf:"nat_idle_forgotten"`
-	NatIdleOpening     *ebpf.VariableSpec `ebpf:"nat_idle_opening"`
-	NatIdleReset       *ebpf.VariableSpec `ebpf:"nat_idle_reset"`
-	NatIdleTcp         *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
-	NatIdleUdp         *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
-	UdpIdle            *ebpf.VariableSpec `ebpf:"udp_idle"`
-	Unmarked           *ebpf.VariableSpec `ebpf:"unmarked"`
+	Answers             *ebpf.VariableSpec `ebpf:"answers"`
+	AnswersFull         *ebpf.VariableSpec `ebpf:"answers_full"`
+	ExportBackendFlag   *ebpf.VariableSpec `ebpf:"export_backend_flag"`
+	ExportCapture       *ebpf.VariableSpec `ebpf:"export_capture"`
+	ExportFlowEvent     *ebpf.VariableSpec `ebpf:"export_flow_event"`
+	ExportFlowEventKind *ebpf.VariableSpec `ebpf:"export_flow_event_kind"`
+	ExportFlowHash      *ebpf.VariableSpec `ebpf:"export_flow_hash"`
+	ExportFlowReason    *ebpf.VariableSpec `ebpf:"export_flow_reason"`
+	ExportFlowState     *ebpf.VariableSpec `ebpf:"export_flow_state"`
+	ExportFrontendFlag  *ebpf.VariableSpec `ebpf:"export_frontend_flag"`
+	ExportHopFlag       *ebpf.VariableSpec `ebpf:"export_hop_flag"`
+	ExportHopOption     *ebpf.VariableSpec `ebpf:"export_hop_option"`
+	ExportMode          *ebpf.VariableSpec `ebpf:"export_mode"`
+	ExportNextHopFlag   *ebpf.VariableSpec `ebpf:"export_next_hop_flag"`
+	ExportReason        *ebpf.VariableSpec `ebpf:"export_reason"`
+	NatIdleClosed       *ebpf.VariableSpec `ebpf:"nat_idle_closed"`
+	NatIdleFlood        *ebpf.VariableSpec `ebpf:"nat_idle_flood"`
+	NatIdleForgotten    *ebpf.VariableSpec `ebpf:"nat_idle_forgotten"`
+	NatIdleOpening      *ebpf.VariableSpec `ebpf:"nat_idle_opening"`
+	NatIdleReset        *ebpf.VariableSpec `ebpf:"nat_idle_reset"`
+	NatIdleTcp          *ebpf.VariableSpec `ebpf:"nat_idle_tcp"`
+	NatIdleUdp          *ebpf.VariableSpec `ebpf:"nat_idle_udp"`
+	UdpIdle             *ebpf.VariableSpec `ebpf:"udp_idle"`
+	Unmarked            *ebpf.VariableSpec `ebpf:"unmarked"`
 }
 
 // bpfObjects contains all objects after they have been loaded into the kernel.
@@ -558,6 +611,7 @@ type bpfMaps struct {
 	Captures         *ebpf.Map `ebpf:"captures"`
 	Circle           *ebpf.Map `ebpf:"circle"`
 	Drops            *ebpf.Map `ebpf:"drops"`
+	FlowEvents       *ebpf.Map `ebpf:"flow_events"`
 	Flows            *ebpf.Map `ebpf:"flows"`
 	Fragments        *ebpf.Map `ebpf:"fragments"`
 	Fresh            *ebpf.Map `ebpf:"fresh"`
@@ -586,6 +640,7 @@ type bpfMaps struct {
 	TunnelFragments  *ebpf.Map `ebpf:"tunnel_fragments"`
 	TunnelWorks      *ebpf.Map `ebpf:"tunnel_works"`
 	Vips             *ebpf.Map `ebpf:"vips"`
+	Watched          *ebpf.Map `ebpf:"watched"`
 	Works            *ebpf.Map `ebpf:"works"`
 }
 
@@ -597,6 +652,7 @@ func (m *bpfMaps) Close() error {
 		m.Captures,
 		m.Circle,
 		m.Drops,
+		m.FlowEvents,
 		m.Flows,
 		m.Fragments,
 		m.Fresh,
@@ -625,6 +681,7 @@ func (m *bpfMaps) Close() error {
 		m.TunnelFragments,
 		m.TunnelWorks,
 		m.Vips,
+		m.Watched,
 		m.Works,
 	)
 }
@@ -633,27 +690,30 @@ func (m *bpfMaps) Close() error {
 //
 // It can be passed to loadBpfObjects or ebpf.CollectionSpec.LoadAndAssign.
 type bpfVariables struct {
-	Answers            *ebpf.Variable `ebpf:"answers"`
-	AnswersFull        *ebpf.Variable `ebpf:"answers_full"`
-	ExportBackendFlag  *ebpf.Variable `ebpf:"export_backend_flag"`
-	ExportCapture      *ebpf.Variable `ebpf:"export_capture"`
-	ExportFlowHash     *ebpf.Variable `ebpf:"export_flow_hash"`
-	ExportFlowState    *ebpf.Variable `ebpf:"export_flow_state"`
-	ExportFrontendFlag *ebpf.Variable `ebpf:"export_frontend_flag"`
-	ExportHopFlag      *ebpf.Variable `ebpf:"export_hop_flag"`
-	ExportHopOption    *ebpf.Variable `ebpf:"export_hop_option"`
-	ExportMode         *ebpf.Variable `ebpf:"export_mode"`
-	ExportNextHopFlag  *ebpf.Variable `ebpf:"export_next_hop_flag"`
-	ExportReason       *ebpf.Variable `ebpf:"export_reason"`
-	NatIdleClosed      *ebpf.Variable `ebpf:"nat_idle_closed"`
-	NatIdleFlood       *ebpf.Variable `ebpf:"nat_idle_flood"`
-	NatIdleForgotten   *ebpf.Variable `ebpf:"nat_idle_forgotten"`
-	NatIdleOpening     *ebpf.Variable `ebpf:"nat_idle_opening"`
-	NatIdleReset       *ebpf.Variable `ebpf:"nat_idle_reset"`
-	NatIdleTcp         *ebpf.Variable `ebpf:"nat_idle_tcp"`
-	NatIdleUdp         *ebpf.Variable `ebpf:"nat_idle_udp"`
-	UdpIdle            *ebpf.Variable `ebpf:"udp_idle"`
-	Unmarked           *ebpf.Variable `ebpf:"unmarked"`
+	Answers             *ebpf.Variable `ebpf:"answers"`
+	AnswersFull         *ebpf.Variable `ebpf:"answers_full"`
+	ExportBackendFlag   *ebpf.Variable `ebpf:"export_backend_flag"`
+	ExportCapture       *ebpf.Variable `ebpf:"export_capture"`
+	ExportFlowEvent     *ebpf.Variable `ebpf:"export_flow_event"`
+	ExportFlowEventKind *ebpf.Variable `ebpf:"export_flow_event_kind"`
+	ExportFlowHash      *ebpf.Variable `ebpf:"export_flow_hash"`
+	ExportFlowReason    *ebpf.Variable `ebpf:"export_flow_reason"`
+	ExportFlowState     *ebpf.Variable `ebpf:"export_flow_state"`
+	ExportFrontendFlag  *ebpf.Variable `ebpf:"export_frontend_flag"`
+	ExportHopFlag       *ebpf.Variable `ebpf:"export_hop_flag"`
+	ExportHopOption     *ebpf.Variable `ebpf:"export_hop_option"`
+	ExportMode          *ebpf.Variable `ebpf:"export_mode"`
+	ExportNextHopFlag   *ebpf.Variable `ebpf:"export_next_hop_flag"`
+	ExportReason        *ebpf.Variable `ebpf:"export_reason"`
+	NatIdleClosed       *ebpf.Variable `ebpf:"nat_idle_closed"`
+	NatIdleFlood        *ebpf.Variable `ebpf:"nat_idle_flood"`
+	NatIdleForgotten    *ebpf.Variable `ebpf:"nat_idle_forgotten"`
+	NatIdleOpening      *ebpf.Variable `ebpf:"nat_idle_opening"`
+	NatIdleReset        *ebpf.Variable `ebpf:"nat_idle_reset"`
+	NatIdleTcp          *ebpf.Variable `ebpf:"nat_idle_tcp"`
+	NatIdleUdp          *ebpf.Variable `ebpf:"nat_idle_udp"`
+	UdpIdle             *ebpf.Variable `ebpf:"udp_idle"`
+	Unmarked            *ebpf.Variable `ebpf:"unmarked"`
 }
 
 // bpfPrograms contains all programs after they have been loaded into the kernel.

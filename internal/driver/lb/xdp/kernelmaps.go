@@ -78,7 +78,7 @@ func (s Sizes) or(d Sizes) Sizes {
 
 func (s Sizes) of(name string) uint32 {
 	return map[string]uint32{
-		bpfMapFrontends: s.Frontends, bpfMapVips: s.Frontends, bpfMapOthers: s.Frontends, bpfMapLimits: s.Frontends, bpfMapFrontendCounters: s.Frontends,
+		bpfMapFrontends: s.Frontends, bpfMapVips: s.Frontends, bpfMapOthers: s.Frontends, bpfMapLimits: s.Frontends, bpfMapWatched: s.Frontends, bpfMapFrontendCounters: s.Frontends,
 		bpfMapBackends: s.Backends, bpfMapBackendCounters: s.Backends, bpfMapHops: s.Backends, bpfMapLocals: s.Backends, bpfMapCircle: s.Backends,
 		bpfMapQuicServers: s.Backends,
 		bpfMapRows:        s.Rows, bpfMapNextHops: s.NextHops, bpfMapMachines: s.NextHops, bpfMapSources: s.Sources,

@@ -1,0 +1,110 @@
+package model
+
+import (
+	"net/netip"
+	"time"
+)
+
+// What FlowEvents are about.
+const (
+	FlowBegin = "begin"
+	FlowMove  = "move" // to another backend
+	FlowEnd   = "end"
+)
+
+// FlowReason is why a flow began, moved or ended as it did; empty: nothing is to be said, or nothing is known.
+type FlowReason string
+
+// FlowReasons, by what they are said of.
+const (
+	// Of begins.
+	FlowMidway FlowReason = "midway" // its first packets came to another machine, or its entry was lost
+	FlowAgain  FlowReason = "again"  // the client uses the port of an earlier flow
+	FlowSilent FlowReason = "silent" // the flow before was silent for too long, and is over
+	// Of moves.
+	FlowGone      FlowReason = "backend-gone"
+	FlowUnready   FlowReason = "backend-unready" // for another reason than those below
+	FlowUnhealthy FlowReason = "backend-unhealthy"
+	FlowDrained   FlowReason = "backend-drained"
+	// Of ends.
+	FlowFIN        FlowReason = "client-fin"
+	FlowRST        FlowReason = "client-rst"
+	FlowBackendFIN FlowReason = "backend-fin"
+	FlowBackendRST FlowReason = "backend-rst"
+	FlowIdle       FlowReason = "idle"     // silent for too long
+	FlowUnopened   FlowReason = "unopened" // nothing came after the first packet
+	FlowForgotten  FlowReason = "forgotten"
+	FlowClosed     FlowReason = "closed" // by either side
+)
+
+// flowReasons are how people are told of reasons.
+var flowReasons = map[FlowReason]string{
+	FlowMidway: "its first packets came to another machine, or its entry was lost", FlowAgain: "the client uses the port again", FlowSilent: "the one before was silent for too long",
+	FlowGone: "the backend is gone", FlowUnready: "the backend takes no packets", FlowUnhealthy: "the backend is unhealthy", FlowDrained: "the backend is drained",
+	FlowFIN: "FIN of the client", FlowRST: "RST of the client", FlowBackendFIN: "FIN of the backend", FlowBackendRST: "RST of the backend",
+	FlowIdle: "idle timeout", FlowUnopened: "nothing came after the first packet", FlowForgotten: "the flow table has it no more", FlowClosed: "closed",
+}
+
+// Known says whether it is one of the reasons, or none.
+func (r FlowReason) Known() bool { return r == "" || flowReasons[r] != "" }
+
+// Text is the reason for people.
+func (r FlowReason) Text() string { return flowReasons[r] }
+
+// FlowEvent is the begin, the move or the end of a flow, as the data plane of a machine tells it.
+type FlowEvent struct {
+	At       time.Time      `json:"at"`
+	Machine  string         `json:"machine"`
+	Frontend FrontendKey    `json:"frontend"`
+	Owner    string         `json:"owner"` // of the frontend
+	Kind     string         `json:"kind"`
+	Reason   FlowReason     `json:"reason"`
+	Client   netip.AddrPort `json:"client"` // port 0: of all flows of the address
+	Backend  netip.AddrPort `json:"backend"`
+	// BackendMachine is the machine of the backend, if it is one of ours.
+	BackendMachine string         `json:"backendMachine"`
+	From           netip.AddrPort `json:"from"` // before a move; not valid: not known
+	DataPlane      DataPlaneKind  `json:"dataPlane"`
+}
+
+// FlowTapQuestion selects flows that are shown live.
+type FlowTapQuestion struct {
+	// Of is a frontend, a VIP, or the owner of frontends ("NAMESPACE/NAME" or "KIND NAMESPACE/NAME"); empty: all of the namespace.
+	Of string
+	// Namespace of the owner; empty: any.
+	Namespace string
+	Client    netip.Prefix
+	Backend   netip.Addr
+}
+
+// FlowTap is what a machine is asked to show.
+type FlowTap struct {
+	Frontends []FrontendKey
+	Client    netip.Prefix
+	Backend   netip.Addr
+}
+
+// Matches says whether an event is one of those that are selected, but for the frontend.
+func (f FlowTap) Matches(e *FlowEvent) bool {
+	return (!f.Client.IsValid() || f.Client.Contains(e.Client.Addr())) && (!f.Backend.IsValid() || f.Backend == e.Backend.Addr() || f.Backend == e.From.Addr())
+}
+
+// FlowTapEvent is an event of a flow, or how the machines are with a tap.
+type FlowTapEvent struct {
+	Event *FlowEvent `json:"event,omitempty"`
+	// Dropped is how many events were beyond a bound since the last one, at least.
+	Dropped uint64 `json:"dropped,omitempty"`
+	// Frontends that are watched, where that is new.
+	Frontends []FrontendKey `json:"frontends,omitempty"`
+	// Machines that have one of the frontends, sorted, where something of them is new.
+	Machines []FlowTapMachine `json:"machines,omitempty"`
+}
+
+// FlowTapMachine is how a machine is with a tap of flows.
+type FlowTapMachine struct {
+	Machine string `json:"machine"`
+	// Notes are what its data planes do not tell.
+	Notes []string `json:"notes,omitempty"`
+	// Unable is why it shows nothing; empty: it does.
+	Unable string `json:"unable,omitempty"`
+}
