@@ -39,8 +39,8 @@ var subject = lbtest.Subject{
 	Settings: map[string]string{"net/ipv4/vs/expire_quiescent_template": "1", "net/ipv4/vs/expire_nodest_conn": "1"},
 	Cannot: map[lbtest.Feature]string{
 		lbtest.Sources: "use the data plane NFTables or XDP", lbtest.NewFlows: "use the data plane NFTables or XDP",
-		lbtest.AnyRoute: "the machine is the backends' router",
-		lbtest.QUIC:     "use the data plane XDP", lbtest.DSRGeneve: "the data plane XDP",
+		lbtest.Watch: "its flow table is compared", lbtest.AnyRoute: "the machine is the backends' router",
+		lbtest.QUIC: "use the data plane XDP", lbtest.DSRGeneve: "the data plane XDP",
 	},
 }
 

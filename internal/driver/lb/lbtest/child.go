@@ -37,6 +37,7 @@ type request struct {
 	Set      *balancing
 	Balanced *model.Balanced
 	Query    model.FlowQuery
+	Keys     []model.FrontendKey
 	Leave    bool
 }
 
@@ -55,6 +56,7 @@ type response struct {
 	Figures     []model.FrontendFigures
 	Drops       map[string]uint64
 	Flows       []model.Flow
+	Told        []model.FlowEvent
 	Truncated   bool
 	Text        string
 }
@@ -73,6 +75,7 @@ func serve(s Subject) error {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()
 	known := map[model.FrontendKey]*model.Balanced{}
+	var tells told
 	for {
 		var q request
 		if err := in.Decode(&q); err != nil {
@@ -91,6 +94,10 @@ func serve(s Subject) error {
 			r.Figures, r.Drops, err = p.Figures()
 		case "flows":
 			r.Flows, r.Truncated, err = p.Flows(q.Query)
+		case "watch":
+			err = tells.watch(ctx, p, q.Keys)
+		case "told":
+			r.Told, err = tells.take()
 		case "close":
 			cancel()
 			err = errors.Join(<-ended, p.Close(q.Leave))

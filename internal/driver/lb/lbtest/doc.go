@@ -84,6 +84,7 @@ const (
 	DSRIPIP       Feature = "mode DSRIPIP"
 	DSRL2         Feature = "mode DSRL2"
 	OtherPort     Feature = "backends at other ports"
+	Watch         Feature = "events of flows"
 	// AnyRoute: answers return through the load balancer, independent of the backends'
 	// routes.
 	AnyRoute Feature = "backends with another route to the client"

@@ -37,6 +37,7 @@ func Traffic(t *testing.T, s Subject, only ...string) {
 		{"new-flow-limit", NewFlows, limit},
 		{"flows-per-backend", MaxFlows, maxFlows},
 		{"figures", "", figures},
+		{"watched", Watch, watched},
 		{"listener", Listener, listener},
 		{"bystanders", "", bystanders},
 	} {

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"fairlead.dev/internal/driver/bpf"
@@ -57,8 +58,9 @@ type DataPlane struct {
 	left     []model.InterfaceObserved // others that hold an address
 	lost     map[string]time.Time      // machines that just ceased to take packets out of tunnels
 	tunnel   tunnel
-	captures int    // that run
-	changes  uint64 // of what else plans depend on
+	captures int         // that run
+	watching atomic.Bool // somebody watches flows
+	changes  uint64      // of what else plans depend on
 	closed   bool
 
 	localPorts portRange // that sockets get, as of portsAt

@@ -39,6 +39,10 @@ func (d *DataPlane) FlowLimits() string {
 
 // WatchFlows is described by the interface that the agent states. One runs at a time.
 func (d *DataPlane) WatchFlows(ctx context.Context, frontends []model.FrontendKey, tell func(model.FlowEvent), lost func(model.FrontendKey, uint64)) error {
+	if !d.watching.CompareAndSwap(false, true) {
+		return errors.New("watch flows: somebody watches already")
+	}
+	defer d.watching.Store(false)
 	ticker := time.NewTicker(watchView)
 	defer ticker.Stop()
 	for {
