@@ -90,10 +90,15 @@ func (v *flowView) run(ctx context.Context) error {
 				continue
 			}
 			e.Owner = owner
+			if _, said := v.said[e.Machine]; !said { // what the machine cannot tell comes first
+				if err := v.look(); err != nil {
+					return err
+				}
+			}
+			v.shown++
 			if err := v.show(model.FlowTapEvent{Event: &e}); err != nil {
 				return err
 			}
-			v.shown++
 		case <-ticker.C:
 			scope, err := v.plane.flowScope(ctx, v.question)
 			if err == nil || len(scope.owners) == 0 && scope.names != nil {
