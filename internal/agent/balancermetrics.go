@@ -19,7 +19,7 @@ const (
 type balancingCollector struct {
 	balancer *balancer
 
-	frontends, available, packets, bytes, flows, drops, maps, cut *prometheus.Desc
+	frontends, available, packets, bytes, flows, open, drops, maps, cut *prometheus.Desc
 }
 
 func newBalancingCollector(b *balancer) *balancingCollector {
@@ -33,6 +33,7 @@ func newBalancingCollector(b *balancer) *balancingCollector {
 		packets:   of("packets_total", "Balanced packets from clients, by frontend; frontends beyond 1,000 are counted as one.", "frontend"),
 		bytes:     of("bytes_total", "Balanced bytes from clients, by frontend.", "frontend"),
 		flows:     of("new_flows_total", "New flows, by frontend.", "frontend"),
+		open:      of("flows", "Flows in the flow tables, by frontend.", "frontend"),
 		drops:     of("dropped_packets_total", "Dropped packets, by reason.", "reason"),
 		maps:      of("map_bytes", "Kernel memory of a data plane's maps.", "data_plane"),
 		cut:       prometheus.NewDesc("fairlead_lb_cut_connections_total", "Connections to the proxy that were cut at the end of the drain time after the machine had lost their VIP.", nil, nil),
@@ -41,7 +42,7 @@ func newBalancingCollector(b *balancer) *balancingCollector {
 
 // Describe implements prometheus.Collector.
 func (c *balancingCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{c.frontends, c.available, c.packets, c.bytes, c.flows, c.drops, c.maps, c.cut} {
+	for _, d := range []*prometheus.Desc{c.frontends, c.available, c.packets, c.bytes, c.flows, c.open, c.drops, c.maps, c.cut} {
 		to <- d
 	}
 }
@@ -65,7 +66,20 @@ func (c *balancingCollector) Collect(to chan<- prometheus.Metric) {
 	if err != nil {
 		c.balancer.log.Debug("some figures of load balancing cannot be read", "error", err)
 	}
-	frontends = append(frontends, short...) // what is counted here is no number of flows
+	open := map[string]uint64{}
+	for _, f := range frontends { // where flows were not counted to their end, none are told
+		label := otherFrontends
+		if labels[f.FrontendKey] {
+			label = f.String()
+		}
+		for _, b := range f.Backends {
+			open[label] += b.Flows
+		}
+	}
+	for label, n := range open {
+		to <- prometheus.MustNewConstMetric(c.open, prometheus.GaugeValue, float64(n), label)
+	}
+	frontends = append(frontends, short...) // their packets are whole all the same
 	counts := map[string]model.FrontendFigures{}
 	for _, f := range frontends {
 		label := otherFrontends

@@ -90,7 +90,7 @@ func (v *flowView) run(ctx context.Context) error {
 				continue
 			}
 			e.Owner = owner
-			if _, said := v.said[e.Machine]; !said { // what the machine cannot tell comes first
+			if _, said := v.said[e.Machine]; !said && v.scope.machines[e.Machine] { // what the machine cannot tell comes first
 				if err := v.look(); err != nil {
 					return err
 				}

@@ -25,9 +25,11 @@ func (p *Plane) RequestMetrics(ctx context.Context, namespace string) (prometheu
 	if p.serving.Load() == 0 {
 		return nil, errNoAnswer
 	}
-	r := prometheus.NewRegistry()
-	if err := r.Register(&fleetCollector{p.top.latest(ctx), namespace}); err != nil {
-		return nil, err
+	r, figures := prometheus.NewRegistry(), p.top.latest(ctx)
+	for _, c := range []prometheus.Collector{&fleetCollector{figures, namespace}, p.frontendsOf(ctx, namespace, figures)} {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
 	}
 	return r, nil
 }
