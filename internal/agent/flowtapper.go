@@ -26,7 +26,7 @@ const (
 // flowTapper shows flows to a plane while somebody looks.
 type flowTapper struct {
 	planes func() []BalancingPlane
-	why    func(model.FrontendKey, *model.FlowEvent) model.FlowReason // of a backend that takes no packets
+	why    func(model.FrontendKey, *model.FlowEvent) model.FlowCause // of a backend that takes no packets
 	log    *slog.Logger
 	now    func() time.Time
 
@@ -228,7 +228,7 @@ func (t *flowTapper) notes() map[model.FrontendKey]string {
 }
 
 // unreadyBecause is why a backend that a flow left takes no packets.
-func (b *balancer) unreadyBecause(key model.FrontendKey, e *model.FlowEvent) model.FlowReason {
+func (b *balancer) unreadyBecause(key model.FrontendKey, e *model.FlowEvent) model.FlowCause {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, one := range b.backends[key] {

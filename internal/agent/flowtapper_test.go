@@ -71,7 +71,7 @@ func TestFlowTapIsBounded(t *testing.T) {
 		p := &tellingPlane{}
 		tapper := &flowTapper{
 			planes: func() []BalancingPlane { return []BalancingPlane{{Kind: model.DataPlaneXDP, DataPlane: p}} }, now: time.Now, log: slog.New(slog.DiscardHandler),
-			why:  func(model.FrontendKey, *model.FlowEvent) model.FlowReason { return model.FlowDrained },
+			why:  func(model.FrontendKey, *model.FlowEvent) model.FlowCause { return model.FlowDrained },
 			taps: map[uint64]*flowTapped{}, troubles: map[model.DataPlaneKind]string{}, stop: func() {},
 		}
 		synctest.Wait()

@@ -162,7 +162,7 @@ func FlowText(e v1.FlowEvent) string {
 		}
 	}
 	if e.Reason != "" {
-		why = ": " + cmp.Or(model.FlowReason(e.Reason).Text(), e.Reason)
+		why = ": " + cmp.Or(model.FlowCause(e.Reason).Text(), e.Reason)
 	}
 	line := fmt.Sprintf("%s %s %-5s %s from %s%s, %s%s", e.At.Local().Format("15:04:05.000"), e.Machine, e.Kind, e.Frontend, client, to, e.Owner, why)
 	var out bytes.Buffer

@@ -12,33 +12,33 @@ const (
 	FlowEnd   = "end"
 )
 
-// FlowReason is why a flow began, moved or ended as it did; empty: nothing is to be said, or nothing is known.
-type FlowReason string
+// FlowCause is why a flow began, moved or ended as it did; empty: nothing is to be said, or nothing is known.
+type FlowCause string
 
-// FlowReasons, by what they are said of.
+// The causes, by what they are said of.
 const (
 	// Of begins.
-	FlowMidway FlowReason = "midway" // its first packets came to another machine, or its entry was lost
-	FlowAgain  FlowReason = "again"  // the client uses the port of an earlier flow
-	FlowSilent FlowReason = "silent" // the flow before was silent for too long, and is over
+	FlowMidway FlowCause = "midway" // its first packets came to another machine, or its entry was lost
+	FlowAgain  FlowCause = "again"  // the client uses the port of an earlier flow
+	FlowSilent FlowCause = "silent" // the flow before was silent for too long, and is over
 	// Of moves.
-	FlowGone      FlowReason = "backend-gone"
-	FlowUnready   FlowReason = "backend-unready" // for another reason than those below
-	FlowUnhealthy FlowReason = "backend-unhealthy"
-	FlowDrained   FlowReason = "backend-drained"
+	FlowGone      FlowCause = "backend-gone"
+	FlowUnready   FlowCause = "backend-unready" // for another reason than those below
+	FlowUnhealthy FlowCause = "backend-unhealthy"
+	FlowDrained   FlowCause = "backend-drained"
 	// Of ends.
-	FlowFIN        FlowReason = "client-fin"
-	FlowRST        FlowReason = "client-rst"
-	FlowBackendFIN FlowReason = "backend-fin"
-	FlowBackendRST FlowReason = "backend-rst"
-	FlowIdle       FlowReason = "idle"     // silent for too long
-	FlowUnopened   FlowReason = "unopened" // nothing came after the first packet
-	FlowForgotten  FlowReason = "forgotten"
-	FlowClosed     FlowReason = "closed" // by either side
+	FlowFIN        FlowCause = "client-fin"
+	FlowRST        FlowCause = "client-rst"
+	FlowBackendFIN FlowCause = "backend-fin"
+	FlowBackendRST FlowCause = "backend-rst"
+	FlowIdle       FlowCause = "idle"     // silent for too long
+	FlowUnopened   FlowCause = "unopened" // nothing came after the first packet
+	FlowForgotten  FlowCause = "forgotten"
+	FlowClosed     FlowCause = "closed" // by either side
 )
 
-// flowReasons are how people are told of reasons.
-var flowReasons = map[FlowReason]string{
+// flowCauses are how people are told of reasons.
+var flowCauses = map[FlowCause]string{
 	FlowMidway: "its first packets came to another machine, or its entry was lost", FlowAgain: "the client uses the port again", FlowSilent: "the one before was silent for too long",
 	FlowGone: "the backend is gone", FlowUnready: "the backend takes no packets", FlowUnhealthy: "the backend is unhealthy", FlowDrained: "the backend is drained",
 	FlowFIN: "FIN of the client", FlowRST: "RST of the client", FlowBackendFIN: "FIN of the backend", FlowBackendRST: "RST of the backend",
@@ -46,10 +46,10 @@ var flowReasons = map[FlowReason]string{
 }
 
 // Known says whether it is one of the reasons, or none.
-func (r FlowReason) Known() bool { return r == "" || flowReasons[r] != "" }
+func (r FlowCause) Known() bool { return r == "" || flowCauses[r] != "" }
 
 // Text is the reason for people.
-func (r FlowReason) Text() string { return flowReasons[r] }
+func (r FlowCause) Text() string { return flowCauses[r] }
 
 // FlowEvent is the begin, the move or the end of a flow, as the data plane of a machine tells it.
 type FlowEvent struct {
@@ -58,7 +58,7 @@ type FlowEvent struct {
 	Frontend FrontendKey    `json:"frontend"`
 	Owner    string         `json:"owner"` // of the frontend
 	Kind     string         `json:"kind"`
-	Reason   FlowReason     `json:"reason"`
+	Reason   FlowCause     `json:"reason"`
 	Client   netip.AddrPort `json:"client"` // port 0: of all flows of the address
 	Backend  netip.AddrPort `json:"backend"`
 	// BackendMachine is the machine of the backend, if it is one of ours.

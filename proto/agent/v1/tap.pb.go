@@ -507,7 +507,7 @@ type FlowEvent struct {
 	From string `protobuf:"bytes,7,opt,name=from,proto3" json:"from,omitempty"`
 	// begin, move or end.
 	Kind string `protobuf:"bytes,8,opt,name=kind,proto3" json:"kind,omitempty"`
-	// One of model.FlowReasons; empty: none is known.
+	// A model.FlowCause; empty: none is known.
 	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	DataPlane     string `protobuf:"bytes,10,opt,name=data_plane,json=dataPlane,proto3" json:"data_plane,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -74,7 +74,7 @@ func watched(x *site) {
 		}
 		_ = c.Close()
 		end := x.until(k, "the end", func(e model.FlowEvent) bool { return e.Kind == model.FlowEnd && e.Client == client }, nil)
-		if end.Backend != begin.Backend || !slices.Contains([]model.FlowReason{model.FlowFIN, model.FlowBackendFIN}, end.Reason) {
+		if end.Backend != begin.Backend || !slices.Contains([]model.FlowCause{model.FlowFIN, model.FlowBackendFIN}, end.Reason) {
 			x.t.Errorf("%s: the end is %+v", k, end)
 		}
 		c, _ = x.connect(netip.Addr{}, k)
@@ -85,7 +85,7 @@ func watched(x *site) {
 		}))
 		move := x.until(k, "the move", func(e model.FlowEvent) bool { return e.Client == client && e.Kind != model.FlowBegin }, func() { _, _ = c.Write([]byte("who\n")) })
 		if move.Kind == model.FlowMove && (move.From != begin.Backend || move.Backend == begin.Backend) ||
-			!slices.Contains([]model.FlowReason{model.FlowGone, model.FlowUnready}, move.Reason) {
+			!slices.Contains([]model.FlowCause{model.FlowGone, model.FlowUnready}, move.Reason) {
 			x.t.Errorf("%s: after %+v the move is %+v", k, begin, move)
 		}
 	}

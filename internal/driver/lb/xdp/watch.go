@@ -267,7 +267,7 @@ func (w *flowWatcher) take(e *bpfFlowEvent) {
 	}
 }
 
-func flowReason(r bpfFlowReason) model.FlowReason {
+func flowReason(r bpfFlowReason) model.FlowCause {
 	switch r {
 	case bpfFlowReasonFLOW_REASON_MIDFLOW:
 		return model.FlowMidway
