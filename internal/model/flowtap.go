@@ -58,7 +58,7 @@ type FlowEvent struct {
 	Frontend FrontendKey    `json:"frontend"`
 	Owner    string         `json:"owner"` // of the frontend
 	Kind     string         `json:"kind"`
-	Reason   FlowCause     `json:"reason"`
+	Reason   FlowCause      `json:"reason"`
 	Client   netip.AddrPort `json:"client"` // port 0: of all flows of the address
 	Backend  netip.AddrPort `json:"backend"`
 	// BackendMachine is the machine of the backend, if it is one of ours.
