@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -20,7 +21,7 @@ type FlowWatcher interface {
 const (
 	// flowDiffEvery is how far two looks at a flow table are from each other.
 	flowDiffEvery = time.Second
-	// flowDiffMost is how many flows of a frontend are compared.
+	// flowDiffMost is how many flows are compared.
 	flowDiffMost = 10_000
 )
 
@@ -43,32 +44,45 @@ type flowDiff struct {
 
 // FlowLimits implements FlowWatcher.
 func (flowDiff) FlowLimits() string {
-	return "the flow table is looked at once a second: flows that are shorter are not shown, nor which side ended a flow; of a frontend 10,000 flows are compared"
+	return "the flow table is looked at once a second: flows that are shorter are not shown, nor which side ended a flow; 10,000 flows are compared"
 }
 
 // WatchFlows implements FlowWatcher.
 func (d flowDiff) WatchFlows(ctx context.Context, frontends []model.FrontendKey, tell func(model.FlowEvent), lost func(model.FrontendKey, uint64)) error {
 	ticker := time.NewTicker(flowDiffEvery)
 	defer ticker.Stop()
-	before := map[model.FrontendKey]flowTable{}
+	q := model.FlowQuery{Limit: flowDiffMost} // one look at the table for all frontends
+	if len(frontends) == 1 {
+		q.Frontend = frontends[0]
+	}
+	var before map[model.FrontendKey]flowTable
 	for {
+		list, more, err := d.Flows(q)
+		if err != nil {
+			return fmt.Errorf("compare flow tables: %w", err)
+		}
+		now := map[model.FrontendKey]flowTable{}
 		for _, key := range frontends {
-			list, more, err := d.Flows(model.FlowQuery{Frontend: key, Limit: flowDiffMost})
-			if err != nil {
-				return err
+			now[key] = flowTable{}
+		}
+		for _, f := range list {
+			if t, watched := now[f.Frontend]; watched {
+				t[f.Client] = f
 			}
-			now := tableOf(list)
+		}
+		for _, key := range frontends {
 			if more {
 				lost(key, 1) // at least
 			}
-			if was, looked := before[key]; looked {
-				for _, e := range was.until(now, more) {
-					e.At, e.Frontend, e.DataPlane = time.Now(), key, d.kind
-					tell(e)
-				}
+			if before == nil {
+				continue
 			}
-			before[key] = now
+			for _, e := range before[key].until(now[key], more) {
+				e.At, e.Frontend, e.DataPlane = time.Now(), key, d.kind
+				tell(e)
+			}
 		}
+		before = now
 		select {
 		case <-ctx.Done():
 			return nil
@@ -79,14 +93,6 @@ func (d flowDiff) WatchFlows(ctx context.Context, frontends []model.FrontendKey,
 
 // flowTable are flows by their clients.
 type flowTable map[netip.AddrPort]model.Flow
-
-func tableOf(list []model.Flow) flowTable {
-	t := flowTable{}
-	for _, f := range list {
-		t[f.Client] = f
-	}
-	return t
-}
 
 // closingState is the state of a flow that one side has ended.
 const closingState = "closing"

@@ -132,6 +132,13 @@ func TestFlowsByDifference(t *testing.T) {
 	flow := func(port uint16, backend netip.AddrPort, state string) model.Flow {
 		return model.Flow{Client: netip.AddrPortFrom(netip.MustParseAddr("198.51.100.7"), port), Backend: backend, State: state}
 	}
+	tableOf := func(list []model.Flow) flowTable {
+		t := flowTable{}
+		for _, f := range list {
+			t[f.Client] = f
+		}
+		return t
+	}
 	before := tableOf([]model.Flow{flow(1, a, "established"), flow(2, a, "established"), flow(3, a, "established"), flow(4, a, "closing"), flow(5, a, "closing"), flow(6, a, "new")})
 	after := tableOf([]model.Flow{flow(1, a, "established"), flow(2, b, "established"), flow(3, a, "closing"), flow(5, b, "new"), flow(7, b, "new"), flow(8, b, "closing")})
 	got := map[uint16]string{}
@@ -150,4 +157,47 @@ func TestFlowsByDifference(t *testing.T) {
 	if watcherOf(BalancingPlane{DataPlane: struct{ DataPlane }{}}) != nil {
 		t.Error("a data plane without a flow table tells of flows")
 	}
+}
+
+// tablePlane is a data plane with a flow table.
+type tablePlane struct {
+	DataPlane
+	tables [][]model.Flow
+	asked  []model.FlowQuery
+}
+
+func (*tablePlane) Figures() ([]model.FrontendFigures, map[string]uint64, error) {
+	return nil, nil, nil
+}
+
+func (p *tablePlane) Flows(q model.FlowQuery) (list []model.Flow, more bool, err error) {
+	p.asked = append(p.asked, q)
+	if len(p.tables) == 0 {
+		return nil, false, errors.New("no table")
+	}
+	list, p.tables = p.tables[0], p.tables[1:]
+	return list, false, nil
+}
+
+// One look at a flow table a second serves all frontends, and those of others are not told.
+func TestFlowTablesAreCompared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := netip.MustParseAddrPort("198.51.100.7:40000")
+		of := func(key model.FrontendKey) model.Flow {
+			return model.Flow{Frontend: key, Client: client, Backend: client, State: "established"}
+		}
+		others := model.FrontendKey{VIP: shopFlows.VIP, Transport: model.UDP, Port: 53}
+		p := &tablePlane{tables: [][]model.Flow{{of(shopFlows)}, {of(shopFlows), of(newsFlows), of(others)}, {of(newsFlows)}}}
+		var told []string
+		began := time.Now()
+		err := watcherOf(BalancingPlane{Kind: model.DataPlaneIPVS, DataPlane: p}).WatchFlows(t.Context(), []model.FrontendKey{shopFlows, newsFlows}, func(e model.FlowEvent) {
+			told = append(told, e.Kind+" "+e.Frontend.String()+" "+string(e.DataPlane))
+		}, func(model.FrontendKey, uint64) { t.Error("something is lost") })
+		if err == nil || len(p.asked) != 4 || time.Since(began) != 3*flowDiffEvery {
+			t.Errorf("%v after %d looks in %s", err, len(p.asked), time.Since(began))
+		}
+		if want := "begin tcp://192.0.2.2:443 IPVS, end tcp://192.0.2.1:443 IPVS"; strings.Join(told, ", ") != want {
+			t.Errorf("told %v, want %s", told, want)
+		}
+	})
 }

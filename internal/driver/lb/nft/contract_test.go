@@ -24,6 +24,7 @@ var subject = lbtest.Subject{
 	Dump: dump, Meddle: meddle, Damage: damage,
 	Repair: func(p lbtest.DataPlane) error { return p.(*Plane).Repair() },
 	Cannot: map[lbtest.Feature]string{
+		lbtest.Watch:         "its flow table is compared",
 		lbtest.AffinityPorts: "each frontend remembers clients for itself",
 		lbtest.Scheduler:     "use the data plane IPVS",
 		lbtest.MaxFlows:      "use the data plane IPVS", lbtest.QUIC: "use the data plane XDP",
