@@ -21,6 +21,8 @@ const (
 	maxFlowTaps, maxFlowTapFrontends = 32, 256
 	// flowWatchAgain is how long a data plane that cannot tell of flows is left alone.
 	flowWatchAgain = 5 * time.Second
+	// flowWatchEnds is how long it is waited for one to end.
+	flowWatchEnds = 2 * time.Second
 )
 
 // flowTapper shows flows to a plane while somebody looks.
@@ -40,7 +42,7 @@ type flowTapper struct {
 	noted   map[model.FrontendKey]string
 
 	watched []model.FrontendKey // by the watchers that run
-	stop    func()              // ends them, and waits
+	stop    func()              // ends them, and waits a little
 }
 
 type flowTapped struct {
@@ -127,9 +129,17 @@ func (t *flowTapper) watch(frontends []model.FrontendKey) (stop func()) {
 			}
 		})
 	}
+	ended := make(chan struct{})
+	go func() {
+		watchers.Wait()
+		close(ended)
+	}()
 	return func() {
 		cancel()
-		watchers.Wait()
+		select {
+		case <-ended:
+		case <-time.After(flowWatchEnds): // a kernel that does not answer holds up nothing else
+		}
 	}
 }
 
