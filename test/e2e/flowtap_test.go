@@ -12,10 +12,17 @@ import (
 )
 
 // TestFlowsAreTapped shows flows of a frontend to somebody who names its owner: begin and end, from the kernel of the edge
-// to the command line.
+// to the command line. What a data plane does not tell is said.
 func TestFlowsAreTapped(t *testing.T) {
-	s := newLab(t, "flowtap", plane, edge1, os1, client)
-	if err := s.start(t.Context(), rig.PlaneOptions{}); err != nil {
+	for kind, limits := range map[string]string{"xdp": "XDP: with direct server return", "nftables": "NFTables: the flow table is looked at once a second"} {
+		t.Run(kind, func(t *testing.T) { flowsAreTapped(t, kind, limits) })
+	}
+}
+
+func flowsAreTapped(t *testing.T, kind, limits string) {
+	s := newLab(t, "flowtap-"+kind[:3], plane, edge1, os1, client)
+	s.forward(t, s.Lab.Machine(edge1.Name))
+	if err := s.start(t.Context(), rig.PlaneOptions{}, "--data-plane", kind); err != nil {
 		t.Fatal(err)
 	}
 	edge := s.Lab.Machine(edge1.Name).Addr4().As4()
@@ -69,7 +76,7 @@ func TestFlowsAreTapped(t *testing.T) {
 			t.Errorf("told %s", line)
 		}
 	}
-	if kinds["begin"] == 0 || kinds["end"] == 0 || !strings.Contains(errs.String(), "8 events shown") || !strings.Contains(errs.String(), "XDP: ") {
+	if kinds["begin"] == 0 || kinds["end"] == 0 || !strings.Contains(errs.String(), "8 events shown") || !strings.Contains(errs.String(), limits) {
 		t.Errorf("%v were told, and %s", kinds, errs.String())
 	}
 }

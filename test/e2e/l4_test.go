@@ -74,7 +74,7 @@ func newL4(t *testing.T, name string, agentArgs ...string) *l4Site {
 
 // forward has a machine forward packets, as nftables and IPVS need it: agents change no such
 // setting, and refuse frontends without.
-func (s *l4Site) forward(t *testing.T, m *lab.Machine) {
+func (s *site) forward(t *testing.T, m *lab.Machine) {
 	t.Helper()
 	if out, err := m.Command(t.Context(), "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1").CombinedOutput(); err != nil {
 		t.Fatalf("%s cannot be told to forward: %v: %s", m.Name(), err, out)
