@@ -67,12 +67,12 @@ func TestLogIsQuietUntilSomethingChanges(t *testing.T) {
 	beats := func(n int) {
 		t.Helper()
 		for range n {
-			do((*loop).beat)
+			do(func(l *loop) { l.beat(t.Context()) })
 		}
 	}
 	do(func(l *loop) { // the machine's own object was published
 		l.announcements.last = time.Time{}
-		l.beat()
+		l.beat(t.Context())
 	})
 	seen := len(log.since(0))
 	if seen == 0 {
