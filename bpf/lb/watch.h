@@ -39,8 +39,8 @@ static __always_inline void tell(struct watch *w, const struct flow_key *key, __
 }
 
 /* A flow goes to a backend, at. before is the entry that it could not follow, or null. */
-static __noinline int tell_begin(const struct flow_key *key, const struct packet *p, const struct flow *before, __u32 at,
-				 __u32 idle)
+static __noinline int tell_begin(const struct flow_key *key, const struct packet *p, const struct flow *before,
+				 __u32 at, __u32 idle)
 {
 	struct watch *w = watch_of(key);
 	if (likely(!w))
