@@ -137,7 +137,7 @@ func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, err
 	if q.Namespace != "" && !by.OfNamespace() {
 		return model.Top{}, fmt.Errorf("%w: %s are not of one namespace: leave it out", console.ErrQuestion, by)
 	}
-	return r.Top(ctx, traffic.Question{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit})
+	return r.Top(ctx, traffic.Question{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit}, q.After)
 }
 
 func (s *served) requestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {

@@ -33,19 +33,21 @@ type topView struct {
 	width, height int
 	stopped       bool
 	asking        bool
+	asked         int // questions; answers to other than the last are dropped
 }
 
 // Messages of the view.
 type (
 	topAnswer struct {
-		of  console.TopQuestion
-		top v1.Top
-		err error
+		asked int
+		of    console.TopQuestion
+		top   v1.Top
+		err   error
 	}
 	topTurn struct{}
 )
 
-// viewTop shows what proxies answer, each second, until somebody ends it.
+// viewTop shows what proxies answer, each sample of it, until somebody ends it.
 func viewTop(ctx context.Context, in io.Reader, out io.Writer, ask askTop, q console.TopQuestion, t v1.Top) error {
 	view := &topView{ctx: ctx, ask: ask, question: q, of: q, top: t}
 	_, err := tea.NewProgram(view, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(out), tea.WithAltScreen(), tea.WithoutSignalHandler()).Run()
@@ -69,34 +71,43 @@ func (v *topView) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		v.width, v.height = m.Width, m.Height
 	case topTurn:
+		if v.asking {
+			return v, nextTurn()
+		}
 		return v, tea.Batch(nextTurn(), v.fetch())
 	case topAnswer:
-		v.asking = false
-		if m.of != v.question {
-			return v, v.fetch() // the question has changed meanwhile
+		if m.asked != v.asked {
+			return v, nil // the question has changed meanwhile
 		}
-		v.trouble = ""
+		v.asking, v.trouble = false, ""
 		if m.err != nil {
 			v.trouble = console.PlainText(m.err.Error())
 			return v, nil
 		}
 		v.top, v.of = m.top, m.of
+		if v.top.Sample != 0 {
+			return v, v.fetch() // it is answered after the next sample
+		}
 	case tea.KeyMsg:
 		return v, v.key(m.String())
 	}
 	return v, nil
 }
 
-// fetch asks, unless a question is under way or the view is stopped.
+// fetch asks for what is not shown yet, unless the view is stopped.
 func (v *topView) fetch() tea.Cmd {
-	if v.asking || v.stopped {
+	if v.stopped {
 		return nil
 	}
-	v.asking = true
-	q := v.question
+	v.asking, v.asked = true, v.asked+1
+	asked, of := v.asked, v.question
+	q := of
+	if v.of == of {
+		q.After = v.top.Sample
+	}
 	return func() tea.Msg {
 		t, err := v.ask(v.ctx, q)
-		return topAnswer{q, t, err}
+		return topAnswer{asked, of, t, err}
 	}
 }
 

@@ -98,6 +98,21 @@ func TestTopView(t *testing.T) {
 			t.Errorf("of one namespace it asks for %+v", q)
 		}
 	}
+	// With numbers of samples, the next is asked for at once, and an answer to an earlier question is dropped.
+	answer, next := v.Update(topAnswer{v.asked, v.question, v1.Top{Sample: 7, Rows: rows[:1]}, nil})
+	if next == nil || answer.(*topView).top.Sample != 7 {
+		t.Fatal("nothing is asked after sample 7")
+	}
+	if next(); last().After != 7 {
+		t.Errorf("after sample 7 it asks for %+v", last())
+	}
+	if _, again := v.Update(topAnswer{v.asked - 1, v.question, v1.Top{Sample: 9}, nil}); again != nil || v.top.Sample != 7 {
+		t.Error("an answer to an earlier question is shown")
+	}
+	press("e")
+	if last().After != 0 {
+		t.Errorf("another question waits for a sample: %+v", last())
+	}
 	if _, command := v.Update(tea.KeyMsg{Type: tea.KeyCtrlC}); command == nil {
 		t.Error("Ctrl-C does not end the view")
 	}

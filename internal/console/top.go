@@ -23,6 +23,7 @@ type TopQuestion struct {
 	Namespace string // of the owners of routes; empty: all
 	Sort      string // rate, errors, latency or name; empty: rate
 	Limit     int    // rows; 0: all
+	After     uint64 // the sample that is known: the answer waits for the next; 0: it does not
 }
 
 // ErrQuestion is the class of questions that nobody can answer.
@@ -36,7 +37,12 @@ func topHandler(top func(context.Context, TopQuestion) (model.Top, error)) http.
 			http.Error(w, "limit is no number of rows", http.StatusBadRequest)
 			return
 		}
-		t, err := top(r.Context(), TopQuestion{By: q.Get("by"), Namespace: q.Get("namespace"), Sort: q.Get("sort"), Limit: limit})
+		after, err := strconv.ParseUint(cmp.Or(q.Get("after"), "0"), 10, 64)
+		if err != nil {
+			http.Error(w, "after is no number of a sample", http.StatusBadRequest)
+			return
+		}
+		t, err := top(r.Context(), TopQuestion{By: q.Get("by"), Namespace: q.Get("namespace"), Sort: q.Get("sort"), Limit: limit, After: after})
 		if errors.Is(err, ErrQuestion) {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -48,7 +54,7 @@ func topHandler(top func(context.Context, TopQuestion) (model.Top, error)) http.
 // Top asks a plane's console what proxies answer a second.
 func (c Client) Top(ctx context.Context, q TopQuestion) (v1.Top, error) {
 	body, err := c.Get(ctx, v1.TopPath+"?"+url.Values{
-		"by": {q.By}, "namespace": {q.Namespace}, "sort": {q.Sort}, "limit": {strconv.Itoa(q.Limit)},
+		"by": {q.By}, "namespace": {q.Namespace}, "sort": {q.Sort}, "limit": {strconv.Itoa(q.Limit)}, "after": {strconv.FormatUint(q.After, 10)},
 	}.Encode())
 	if err != nil {
 		return v1.Top{}, err

@@ -34,7 +34,7 @@ func TestTop(t *testing.T) {
 	const want = `15 requests/s, 1 of 2 hosts, 1 machine, over 1.0 s
 
   REQ/S  2XX  3XX  4XX  5XX  NONE  P50  P99  TOTAL  HOST
-     12   12    -    -  0.2     -    -    -      7  {hosts team name 1}
+     12   12    -    -  0.2     -    -    -      7  {hosts team name 1 0}
 `
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)

@@ -39,6 +39,8 @@ func (f RequestFigures) Compare(g RequestFigures) int {
 
 // Top is what proxies have answered within some seconds.
 type Top struct {
+	// Sample is the number of the later time. Whoever names it is answered after the next.
+	Sample uint64 `json:"sample,omitempty"`
 	// Seconds between the two times at which proxies were asked.
 	Seconds float64 `json:"seconds"`
 	// Machines whose proxies answered both times, sorted.

@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// topGap is the least time between two samples: all viewers share them.
-	topGap = time.Second
+	// topGap is the least time between two samples: all viewers share them. A request is seen after the next one, and whoever waits for
+	// that has it at once. Each sample takes time of the proxies' main threads.
+	topGap = 1500 * time.Millisecond
 	// topAge is how old a sample may be to be compared with.
 	topAge = 10 * time.Second
 )
@@ -24,6 +25,7 @@ type top struct {
 
 	mu           sync.Mutex // held while machines are asked: who comes meanwhile has the same samples
 	before, last traffic.Sample
+	number       uint64                        // of last; zero: there was none
 	figures      map[string]southbound.Figures // of which last is a part
 
 	times topTimes
@@ -37,18 +39,22 @@ type topTimes struct {
 	open   bool
 }
 
-// Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes about a second.
-func (p *Plane) Top(ctx context.Context, q traffic.Question) (model.Top, error) {
+// Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes one or two. While the last
+// is the one that is named, it waits for the next; 0 names none.
+func (p *Plane) Top(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {
 	if p.serving.Load() == 0 {
 		return model.Top{}, errNoAnswer
 	}
 	if q.By == traffic.Routes || q.By == traffic.Hosts {
 		p.top.times.look(p.server.Tap)
 	}
-	return p.top.ask(ctx, q)
+	return p.top.ask(ctx, q, after)
 }
 
-func (t *top) ask(ctx context.Context, q traffic.Question) (model.Top, error) {
+func (t *top) ask(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {
+	if err := t.await(ctx, after); err != nil {
+		return model.Top{}, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if age := t.now().Sub(t.last.At); age >= topGap {
@@ -64,7 +70,26 @@ func (t *top) ask(ctx context.Context, q traffic.Question) (model.Top, error) {
 	}
 	t.times.mu.Lock()
 	defer t.times.mu.Unlock()
-	return traffic.Rates(t.before, t.last, q, &t.times.times), nil
+	answer := traffic.Rates(t.before, t.last, q, &t.times.times)
+	answer.Sample = t.number
+	return answer, nil
+}
+
+// await waits until a sample may follow the one that is named, if that is the last.
+func (t *top) await(ctx context.Context, after uint64) error {
+	t.mu.Lock()
+	wait := topGap - t.now().Sub(t.last.At)
+	is := after != 0 && after == t.number
+	t.mu.Unlock()
+	if !is {
+		return nil
+	}
+	select {
+	case <-time.After(min(wait, topGap)): // the clock may have been set back
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // look has machines show samples of requests until nobody has looked for topAge.
@@ -112,4 +137,5 @@ func (t *top) take(ctx context.Context) {
 		next.Requests[machine], next.Totals[machine], next.Frontends[machine], next.Loads[machine] = f.Requests, f.Totals, f.Frontends, f.Loads
 	}
 	t.before, t.last = t.last, next
+	t.number++
 }

@@ -19,23 +19,23 @@ func TestTopAsksOnceForAllViewers(t *testing.T) {
 		began := time.Now()
 		view := top{now: time.Now, sample: func(context.Context) map[string]southbound.Figures {
 			asked++
-			n := uint64(time.Since(began)/time.Second) * 100 // 100 requests a second
+			n := uint64(time.Since(began) / (10 * time.Millisecond)) // 100 requests a second
 			return map[string]southbound.Figures{"edge": {Requests: []model.RequestFigures{
 				{Listener: "http", Host: "a.test", Route: "HTTPRoute/team/app/rules/0", Classes: [model.StatusClasses]uint64{2: n}},
 			}}}
 		}}
 		look := func() {
-			got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes})
+			got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, 0)
 			if err != nil || len(got.Rows) != 1 || got.Rows[0].Rate != 100 {
 				t.Errorf("%+v, %v, want 100 requests a second", got, err)
 			}
 		}
-		look() // two samples, a second apart
+		look() // two samples
 		if asked != 2 {
 			t.Errorf("%d questions for the first view, want 2", asked)
 		}
 		for range 5 {
-			time.Sleep(time.Second)
+			time.Sleep(topGap)
 			var viewers sync.WaitGroup
 			for range 50 {
 				viewers.Go(look)
@@ -43,17 +43,33 @@ func TestTopAsksOnceForAllViewers(t *testing.T) {
 			viewers.Wait()
 		}
 		if asked != 7 {
-			t.Errorf("%d questions after five seconds of 50 viewers, want 7", asked)
+			t.Errorf("%d questions after five samples for 50 viewers, want 7", asked)
+		}
+		// Who names the last sample is answered after the next, and at once.
+		first, _ := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, 0)
+		at := time.Now()
+		var viewers sync.WaitGroup
+		for range 50 {
+			viewers.Go(func() {
+				next, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, first.Sample)
+				if err != nil || next.Sample != first.Sample+1 || time.Since(at) != topGap {
+					t.Errorf("after sample %d there is %d, %v, after %s", first.Sample, next.Sample, err, time.Since(at))
+				}
+			})
+		}
+		viewers.Wait()
+		if asked != 8 {
+			t.Errorf("%d questions for 50 viewers who wait, want 8", asked)
 		}
 		time.Sleep(time.Hour)
-		if asked != 7 {
+		if asked != 8 {
 			t.Error("nobody looks, and proxies are asked")
 		}
 		look()
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		time.Sleep(time.Hour)
-		if _, err := view.ask(ctx, traffic.Question{By: traffic.Routes}); err == nil {
+		if _, err := view.ask(ctx, traffic.Question{By: traffic.Routes}, 0); err == nil {
 			t.Error("a viewer that has gone has an answer")
 		}
 	})

@@ -94,8 +94,10 @@ type SeeingTop struct {
 	// Counted is the largest error of the requests of a route, as a part of those that clients counted, and Routes how many were asked.
 	Counted float64 `json:"largest_count_error"`
 	Routes  int     `json:"asked_routes"`
-	// EnvoyRatio is Envoy's processor time a request while viewers look, as a multiple of that without.
+	// EnvoyRatio is Envoy's processor time a request while viewers look, as a multiple of that without, and Rate the requests a second
+	// at each edge meanwhile: what a viewer costs does not depend on it.
 	EnvoyRatio float64 `json:"envoy_cpu_ratio"`
+	Rate       float64 `json:"requests_per_s"`
 }
 
 func (o SeeingOptions) complete() SeeingOptions {

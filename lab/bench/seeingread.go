@@ -252,27 +252,34 @@ func (b *seeingBench) revoke(ctx context.Context) error {
 	}
 }
 
-// look has viewers look at top, and scrapes each edge once a second, until stop is called.
-func (b *seeingBench) look(ctx context.Context) (stop func() error) {
+// look has viewers look at top, and if they are to be, each edge scraped once a second, until stop is called.
+func (b *seeingBench) look(ctx context.Context, scraped bool) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var failed atomic.Pointer[error]
-	every := func(do func() error) {
+	again := func(gap time.Duration, do func() error) {
 		wg.Go(func() {
 			for ctx.Err() == nil {
 				if err := do(); err != nil && ctx.Err() == nil {
 					failed.Store(&err)
 				}
-				_ = pause(ctx, time.Second)
+				_ = pause(ctx, gap)
 			}
 		})
 	}
 	local := b.local()
 	for range b.Viewers {
-		every(func() error { _, err := local.Top(ctx, console.TopQuestion{By: "routes", Limit: 20}); return err })
+		known := uint64(0)
+		again(0, func() error {
+			top, err := local.Top(ctx, console.TopQuestion{By: "routes", Limit: 20, After: known})
+			known = top.Sample
+			return err
+		})
 	}
-	for _, m := range b.edges {
-		every(func() error { _, err := scrape(ctx, m, agentAt); return err })
+	if scraped {
+		for _, m := range b.edges {
+			again(time.Second, func() error { _, err := scrape(ctx, m, agentAt); return err })
+		}
 	}
 	return func() error {
 		cancel()
@@ -298,7 +305,7 @@ func (b *seeingBench) viewers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop := b.look(ctx)
+	stop := b.look(ctx, false)
 	seen, err := b.underLoad(ctx, t)
 	if err != nil {
 		return errors.Join(err, stop())
@@ -315,8 +322,10 @@ func (b *seeingBench) viewers(ctx context.Context) error {
 				return errors.Join(err, stop())
 			}
 		}
+		question := consoleTop
 		for shown := false; !shown; {
-			top, err := console.Top(ctx, consoleTop)
+			top, err := console.Top(ctx, question)
+			question.After = top.Sample
 			if err != nil || b.Now().Sub(began) > 30*time.Second {
 				return errors.Join(err, fmt.Errorf("top does not show %s", name), stop())
 			}
@@ -337,6 +346,7 @@ var consoleTop = console.TopQuestion{By: "routes", Limit: 50}
 // processor time a request at the first edge, in microseconds.
 func (b *seeingBench) underLoad(ctx context.Context, t *SeeingTop) (us float64, err error) {
 	const rate, duration = 20, 20 * time.Second // of each route at each edge
+	t.Rate = rate * askedRoutes
 	before, err := b.counted(ctx)
 	if err != nil {
 		return 0, err

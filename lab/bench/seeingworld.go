@@ -296,7 +296,7 @@ func (b *seeingBench) changes(ctx context.Context) error {
 	for turn := range 2 * turns {
 		stop := func() error { return nil }
 		if turn%2 == 1 {
-			stop = b.look(ctx)
+			stop = b.look(ctx, true)
 		}
 		took, err := b.change(ctx, max(1, b.Changes/turns))
 		if err := errors.Join(err, stop()); err != nil {

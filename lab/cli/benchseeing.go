@@ -54,7 +54,7 @@ func seeingTable(r bench.SeeingResult) report.Table {
 		if a := w.Top; a != nil {
 			t.Add(fmt.Sprintf("request until top shows it, %d viewers", a.Viewers), ms(a.SeenP50), "p99 "+ms(a.SeenP99))
 			t.Add("counts of routes", fmt.Sprintf("%.4f off at most", a.Counted), fmt.Sprintf("%d routes", a.Routes))
-			t.Add("Envoy's CPU a request with viewers", fmt.Sprintf("%.3f of that without", a.EnvoyRatio), "")
+			t.Add("Envoy's CPU a request with viewers", fmt.Sprintf("%.3f of that without, at %g requests/s an edge", a.EnvoyRatio, a.Rate), "<= 1.08")
 			t.Add("change of a route, nobody looks", ms(w.ChangeP50), "p99 "+ms(w.ChangeP99))
 			t.Add("change of a route, viewers and scrapes", ms(w.ChangeSeenP50), "p99 "+ms(w.ChangeSeenP99))
 		}

@@ -36,9 +36,7 @@ func TestSeeing(t *testing.T) {
 		}
 		return err
 	})
-	if os.Getenv("D17") == "" {
-		s.panels(t)
-	}
+	s.panels(t)
 	s.awaitCalm(t, "nothing to fire")
 	s.alerts(t)
 }

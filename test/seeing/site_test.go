@@ -138,7 +138,7 @@ spec: {controllerName: fairlead.dev/gateway}
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: slow, namespace: shop}
+metadata: {name: slow, namespace: shop, annotations: {fairlead.dev/metrics: backend}}
 spec: {clusterIP: None, ports: [{name: http, port: 80}]}
 ---
 apiVersion: v1

@@ -651,6 +651,48 @@ export interface Flow {
   idleNanoseconds: number;
 }
 
+// FlowTapEvent is an event of a flow, or how the machines are with a tap.
+export interface FlowTapEvent {
+  event?: FlowEvent;
+  // Dropped is how many events were beyond a bound since the last one, at least.
+  dropped?: number;
+  // Frontends that are watched, where that is new.
+  frontends?: FrontendKey[];
+  // Machines that have one of the frontends, sorted, where something of them is new.
+  machines?: FlowTapMachine[];
+}
+
+// FlowTapMachine is how a machine is with a tap of flows.
+export interface FlowTapMachine {
+  machine: string;
+  // Notes are what its data planes do not tell.
+  notes?: string[];
+  // Unable is why it shows nothing; empty: it does.
+  unable?: string;
+}
+
+// FlowEvent is the begin, the move (to another backend) or the end of a flow.
+export interface FlowEvent {
+  at: string;
+  machine: string;
+  frontend: FrontendKey;
+  // Owner of the frontend, as "KIND NAMESPACE/NAME".
+  owner: string;
+  // Kind is begin, move or end.
+  kind: string;
+  // Reason of a begin is midway, again or silent; of a move backend-gone, backend-unready, backend-unhealthy or
+  // backend-drained; of an end client-fin, client-rst, backend-fin, backend-rst, idle, unopened, forgotten or closed. It is
+  // empty where there is nothing to say, or nothing known.
+  reason: string;
+  // Client has port 0 where one event stands for all flows of the address.
+  client: string;
+  backend: string;
+  backendMachine: string;
+  // From is the backend before a move; not valid where it is not known.
+  from: string;
+  dataPlane: DataPlaneKind;
+}
+
 // VIPStatus is a VIP over all machines.
 export interface VIPStatus extends Assignment {
   // Frontends at it, sorted.
@@ -858,7 +900,7 @@ export interface RouteBackend {
   total: number;
   healthy: number;
   healthKnown: boolean;
-  // of the group over all proxies, whichever route sent them
+  // that the route sent to the group, at all proxies that answer
   requests: number;
   errors: number;
 }
@@ -1394,6 +1436,8 @@ export interface TapRecord {
 
 // Top is what proxies have answered within some seconds.
 export interface Top {
+  // Sample is the number of the later time. Whoever names it as `after` is answered after the next.
+  sample?: number;
   // Seconds between the two times at which proxies were asked.
   seconds: number;
   // Machines whose proxies answered both times, sorted.
@@ -1408,7 +1452,8 @@ export interface Top {
 export interface TopRow {
   name: string;
   // Rate is requests a second, and Rates by the class of the status: none (the client left before an answer), 1xx to 5xx. Of
-  // frontends and backends, Rate is new flows a second.
+  // frontends and their backends, Rate is new flows a second; of backends of measured groups, requests a second: Rates[5] failed, and
+  // Rates[2] did not.
   rate: number;
   rates: number[] | null;
   // Requests since the proxies began, or new flows since the data planes did.
@@ -1420,6 +1465,10 @@ export interface TopRow {
   // Received and Sent are bytes a second from and to clients. Routes and hosts have none; frontends and backends have Received.
   receivedBytes?: number;
   sentBytes?: number;
+  // InFlight are requests that a backend of a measured group has not ended, and FirstByte is the mean time until the first byte of
+  // its answers, in seconds; 0: it has answered none.
+  inFlight?: number;
+  firstByteSeconds?: number;
 }
 
 // Upstream is one upstream as the plane knows it now, for people.
