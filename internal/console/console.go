@@ -84,7 +84,9 @@ func Handler(c Config) http.Handler {
 	probes := http.NewServeMux()
 	probes.HandleFunc("GET /healthz", check(c.Health.Healthz))
 	probes.HandleFunc("GET /readyz", check(c.Health.Readyz))
-	scraped := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError})
+	scraped := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
+		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, // only there are exemplars
+	})
 	probes.Handle("GET /metrics", bounded(made(scraped), maxAnswers))
 	answers := Reads(c)
 	if c.Loopback {

@@ -51,6 +51,27 @@ func TestHandlerAnswersHealthReadinessMetricsAndStatus(t *testing.T) {
 	}
 }
 
+// Whoever asks for OpenMetrics gets it: only there are exemplars. Names are those of the other format.
+func TestMetricsAreOpenMetricsForThoseWhoAsk(t *testing.T) {
+	metrics := prometheus.NewRegistry()
+	counter := prometheus.NewCounter(prometheus.CounterOpts{Name: "fairlead_test_total"})
+	metrics.MustRegister(counter)
+	counter.(prometheus.ExemplarAdder).AddWithExemplar(7, prometheus.Labels{"trace_id": "abc"})
+	handler := Handler(Config{Health: health{}, Metrics: metrics, Log: slog.New(slog.DiscardHandler)})
+	for accept, want := range map[string]struct{ format, line string }{
+		"":                             {"text/plain", "\nfairlead_test_total 7\n"},
+		"application/openmetrics-text": {"application/openmetrics-text", "\nfairlead_test_total 7.0 # {trace_id=\"abc\"} 7.0 "},
+	} {
+		r := httptest.NewRequest(http.MethodGet, "http://127.0.0.1/metrics", nil)
+		r.Header.Set("Accept", accept)
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if format := w.Header().Get("Content-Type"); !strings.HasPrefix(format, want.format) || !strings.Contains(w.Body.String(), want.line) {
+			t.Errorf("Accept %q: %s\n%s", accept, format, w.Body)
+		}
+	}
+}
+
 func TestHandlerIsReadOnly(t *testing.T) {
 	server := httptest.NewServer(Handler(Config{
 		Health: health{}, Metrics: prometheus.NewRegistry(), Log: slog.New(slog.DiscardHandler),
