@@ -72,6 +72,7 @@ func New(c Config) (*Agent, error) {
 	a.membership = newMembership(c)
 	if counter, counts := c.Proxy.(RequestCounter); counts {
 		a.meter = newMeter(counter, c.Now)
+		a.relay.sampler.exemplars = a.meter.exemplars.take
 	}
 	reporter := newReporter(c, a.parts, a.balancer, a.membership, a.meter, a.relay.loads)
 	a.planeLink = newPlaneLink(c, a.desired, reporter, newTapper(a.relay.sampler, newFlowTapper(a.balancer, c.Now, c.Log), c.Now, c.Log), a.membership, a.checks.plane, member, counters)

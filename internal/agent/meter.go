@@ -39,6 +39,8 @@ type meter struct {
 	asked    map[string]bool
 	// Volumes by namespace, upstream, listener, route and host; the last only of routes that asked for series.
 	volumes map[traffic.By]*traffic.Volumes
+
+	exemplars *exemplars // has a lock of its own
 }
 
 func newMeter(counter RequestCounter, now func() time.Time) *meter {
@@ -52,7 +54,15 @@ func newMeter(counter RequestCounter, now func() time.Time) *meter {
 		traffic.Namespaces: traffic.NewVolumes(mostNamespaces), traffic.Upstreams: traffic.NewVolumes(mostUpstreams),
 		traffic.Listeners: traffic.NewVolumes(mostListeners), traffic.Routes: traffic.NewVolumes(mostRoutes), traffic.Hosts: traffic.NewVolumes(mostHosts),
 	}
+	m.exemplars = newExemplars(now, m.measures)
 	return m
+}
+
+// measures says whether a route has asked for series of its own, by its owner.
+func (m *meter) measures(owner string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.asked[owner]
 }
 
 // read brings the totals up to date, or leaves them as they are when the proxy has not answered until ctx is done. The question goes on.

@@ -50,7 +50,7 @@ func (c *requestCollector) Collect(to chan<- prometheus.Metric) {
 		list, left := c.meter.sums(by)
 		to <- prometheus.MustNewConstMetric(c.left, prometheus.GaugeValue, float64(left), exposition.Labels[by])
 		for _, t := range list {
-			exposition.Own.Volume(to, t)
+			exposition.Own.VolumeWith(to, t, c.meter.exemplars.of(by, t.Name))
 		}
 	}
 	answered, unanswered, current := c.meter.reads()

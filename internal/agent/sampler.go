@@ -37,6 +37,8 @@ type sampler struct {
 	wanted  map[*sampling]uint32 // and how many percent of the requests
 	version uint64               // of what the proxy is told
 	streams map[signal]bool
+
+	exemplars func(*datav3.HTTPAccessLogEntry) // takes traced requests, like sampling.take; nil: nobody
 }
 
 // sampling is what one consumer takes. take is called by several goroutines at once and must not block.
@@ -175,10 +177,13 @@ type recordServer struct {
 
 // StreamAccessLogs takes the records of one thread of the proxy.
 func (s recordServer) StreamAccessLogs(st accesslogv3.AccessLogService_StreamAccessLogsServer) error {
-	for {
+	for first := true; ; first = false {
 		m, err := st.Recv()
 		if err != nil {
 			return err
+		}
+		if first && m.GetIdentifier().GetLogName() == model.ExemplarLog {
+			return s.takeExemplars(m, st)
 		}
 		s.mu.Lock()
 		consumers := slices.Collect(maps.Keys(s.wanted))

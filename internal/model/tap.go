@@ -18,6 +18,13 @@ const (
 	TapGroup = "group"
 )
 
+// ExemplarLog is the name of the log by which a proxy sends traced requests to its agent, for the exemplars of histograms. ExemplarTrace is
+// the tag of such a record with the ID of the trace; the group is that of TapGroup.
+const (
+	ExemplarLog   = "fairlead-exemplars"
+	ExemplarTrace = "trace_id"
+)
+
 // TapFilter selects requests that are shown live. Empty fields select all.
 type TapFilter struct {
 	Kind, Namespace, Name string // of the resource that owns the route

@@ -16,3 +16,12 @@ func Classic(h model.Histogram) []uint64 {
 	}
 	return counts
 }
+
+// Bucket is the index in Limits of the classic bucket of a duration; len(Limits) is the bucket beyond all limits.
+func Bucket(seconds float64) int {
+	i := 0
+	for i < len(Limits) && seconds > Limits[i] {
+		i++
+	}
+	return i
+}

@@ -234,6 +234,7 @@ func treat(m *hcmv3.HttpConnectionManager, c model.ClientSettings) {
 	}
 	if c.Tracing != nil && c.Tracing.Collector != "" {
 		m.Tracing = tracing(*c.Tracing)
+		m.AccessLog = append(m.AccessLog, exemplarLog(*c.Tracing))
 	}
 }
 

@@ -87,6 +87,11 @@ func (d Descs) Answers(to chan<- prometheus.Metric, t model.TrafficTotal, before
 
 // Volume tells all else of a total; of an upstream its answers, too.
 func (d Descs) Volume(to chan<- prometheus.Metric, t model.TrafficTotal, before ...string) {
+	d.VolumeWith(to, t, nil, before...)
+}
+
+// VolumeWith is Volume with exemplars of the durations.
+func (d Descs) VolumeWith(to chan<- prometheus.Metric, t model.TrafficTotal, exemplars []Exemplar, before ...string) {
 	by := traffic.By(t.By)
 	values := append(append([]string{}, before...), t.Name)
 	count := func(desc *prometheus.Desc, n uint64) {
@@ -94,7 +99,7 @@ func (d Descs) Volume(to chan<- prometheus.Metric, t model.TrafficTotal, before 
 			to <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(n), values...)
 		}
 	}
-	to <- Histogram(d.Seconds[by], t.Seconds, values...)
+	to <- withExemplars(Histogram(d.Seconds[by], t.Seconds, values...), exemplars)
 	count(d.Received[by], t.Received)
 	count(d.Sent[by], t.Sent)
 	count(d.Retries[by], t.Retries)

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
+
+	"fairlead.dev/internal/model"
 )
 
 // Samples says what Envoy's layer of the runtime for samples has, and takes the records that Envoy sends.
@@ -23,16 +25,17 @@ type Samples struct {
 	// Loads are Envoy's reports of the clusters that Measure names. Those that nobody reads are lost.
 	Loads chan *loadv3.LoadStatsRequest
 	loads chan []string
-	// Records that nobody reads are lost.
-	Records chan *datav3.HTTPAccessLogEntry
-	asked   atomic.Int32
-	layers  chan map[string]any
+	// Records are those of model.TapLayer's log, and Exemplars those of model.ExemplarLog. Those that nobody reads are lost.
+	Records, Exemplars chan *datav3.HTTPAccessLogEntry
+
+	asked  atomic.Int32
+	layers chan map[string]any
 }
 
 func newSamples() *Samples {
 	return &Samples{
 		Loads: make(chan *loadv3.LoadStatsRequest, 1024), loads: make(chan []string),
-		Records: make(chan *datav3.HTTPAccessLogEntry, 1024), layers: make(chan map[string]any),
+		Records: make(chan *datav3.HTTPAccessLogEntry, 1024), Exemplars: make(chan *datav3.HTTPAccessLogEntry, 1024), layers: make(chan map[string]any),
 	}
 }
 
@@ -110,14 +113,18 @@ func (s *Samples) DeltaRuntime(st runtimev3.RuntimeDiscoveryService_DeltaRuntime
 
 // StreamAccessLogs takes the records of one thread of Envoy.
 func (s *Samples) StreamAccessLogs(st accesslogv3.AccessLogService_StreamAccessLogsServer) error {
+	records := s.Records
 	for {
 		m, err := st.Recv()
 		if err != nil {
 			return err
 		}
+		if m.GetIdentifier().GetLogName() == model.ExemplarLog { // the first message has it
+			records = s.Exemplars
+		}
 		for _, entry := range m.GetHttpLogs().GetLogEntry() {
 			select {
-			case s.Records <- entry:
+			case records <- entry:
 			default:
 			}
 		}
