@@ -11,6 +11,7 @@ import (
 	datav3 "github.com/envoyproxy/go-control-plane/envoy/data/accesslog/v3"
 	grpclogv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/access_loggers/grpc/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	tracingv3 "github.com/envoyproxy/go-control-plane/envoy/type/tracing/v3"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
@@ -43,6 +44,7 @@ func (b *bench) tappedListener() delta.Change {
 		ConfigType: &accesslogv3.AccessLog_TypedConfig{TypedConfig: gatetest.AnyOf(b.t, &grpclogv3.HttpGrpcAccessLogConfig{
 			CommonConfig: &grpclogv3.CommonGrpcAccessLogConfig{
 				LogName: "tap", TransportApiVersion: corev3.ApiVersion_V3, BufferFlushInterval: durationpb.New(50e6),
+				CustomTags:  []*tracingv3.CustomTag{{Tag: model.TapGroup, Type: &tracingv3.CustomTag_Value{Value: "%UPSTREAM_CLUSTER_RAW%"}}},
 				GrpcService: &corev3.GrpcService{TargetSpecifier: &corev3.GrpcService_EnvoyGrpc_{EnvoyGrpc: &corev3.GrpcService_EnvoyGrpc{ClusterName: "agent"}}},
 			},
 		})},
