@@ -84,8 +84,8 @@ func Alerts() []Alert {
 			Summary: "{{ $value | humanizePercentage }} of the requests of namespace {{ $labels.namespace }} get 5xx", Description: "More than 5 % of its requests are answered with an error of the server.",
 		},
 		{
-			Name: "FairleadSlow", Expr: `histogram_quantile(0.95, sum by (le, namespace) (rate(fairlead_request_seconds_by_namespace_bucket[{window}]))) > 2`, Window: 5 * time.Minute, For: 10 * time.Minute, Severity: Ticket,
-			Summary: "One request in twenty of namespace {{ $labels.namespace }} takes longer than {{ $value | humanizeDuration }}", Description: "Backends of this namespace are slow: 95 % of their answers take more than two seconds.",
+			Name: "FairleadSlow", Expr: `1 - sum by (namespace) (rate(fairlead_request_seconds_by_namespace_bucket{le="2.5"}[{window}])) / sum by (namespace) (rate(fairlead_request_seconds_by_namespace_bucket{le="+Inf"}[{window}])) > 0.05`, Window: 5 * time.Minute, For: 10 * time.Minute, Severity: Ticket,
+			Summary: "{{ $value | humanizePercentage }} of the requests of namespace {{ $labels.namespace }} take longer than 2.5 s", Description: "Backends of this namespace are slow: more than one answer in twenty takes longer than 2.5 seconds.",
 		},
 		{
 			Name: "FairleadCertificateExpires", Expr: `max(fairlead_plane_certificate_next_expiry_timestamp_seconds > 0 and on (instance) fairlead_plane_leading == 1) - time() < 14 * 86400`, For: 10 * time.Minute, Severity: Ticket,
