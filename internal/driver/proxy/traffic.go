@@ -137,9 +137,9 @@ func (c *counts) take(name, line string, n uint64) {
 			set(s, n)
 		}
 	case "http", "tcp", "listener":
-		// Those of a listener's threads are in its own, too.
+		// Those of a listener's threads are in its own, too. Those of the admin listener are our own questions.
 		connections := statistic == xds.StatConnectionsOpen || statistic == xds.StatConnectionsAccepted
-		if set := listenerStats[statistic]; set != nil && (kind == "listener") == connections && of != "admin" && !strings.Contains(of, ".worker_") {
+		if set := listenerStats[statistic]; set != nil && (kind == "listener") == connections && of != "admin" && of != "admin.main_thread" && !strings.Contains(of, ".worker_") {
 			set(c.listener(of), n)
 		}
 	}

@@ -40,6 +40,8 @@ listener.http-80_team_web.v1.downstream_cx_active: 3
 listener.http-80_team_web.v1.downstream_cx_total: 4
 listener.http-80_team_web.v1.worker_0.downstream_cx_total: 4
 listener.admin.downstream_cx_total: 77
+listener.admin.main_thread.downstream_cx_active: 1
+listener.admin.main_thread.downstream_cx_total: 77
 tcp.tcp-5432.downstream_cx_rx_bytes_total: 30
 tcp.tcp-5432.downstream_cx_tx_bytes_total: 40
 cluster.team@prod|eu.upstream_rq_time:
