@@ -22,7 +22,11 @@ func Totals(totals []model.TrafficTotal) []*agentv1.Total {
 	return out
 }
 
-// TotalsOf reads what Totals wrote. A bucket that is not after the one before it is left out, and so is all after it.
+// minBucket and maxBucket bound the durations that a machine may tell of: from less than what BucketOf tells apart to 2^64 seconds. A
+// limit beyond is no number that JSON has.
+const minBucket, maxBucket = -64 * model.HistogramScale, 64 * model.HistogramScale
+
+// TotalsOf reads what Totals wrote. A bucket that is not after the one before it, or that no duration has, is left out, and so is all after it.
 func TotalsOf(totals []*agentv1.Total) []model.TrafficTotal {
 	out := make([]model.TrafficTotal, 0, len(totals))
 	for _, t := range totals {
@@ -32,7 +36,7 @@ func TotalsOf(totals []*agentv1.Total) []model.TrafficTotal {
 		}}
 		copy(m.Answers[:], t.GetClasses())
 		for i, index := range t.GetBuckets() {
-			if i >= len(t.GetCounts()) || i > 0 && index <= t.GetBuckets()[i-1] {
+			if i >= len(t.GetCounts()) || i > 0 && index <= t.GetBuckets()[i-1] || index < minBucket || index > maxBucket {
 				break
 			}
 			m.Seconds.Buckets = append(m.Seconds.Buckets, model.HistogramBucket{Index: index, Count: t.GetCounts()[i]})

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"math"
 	"reflect"
 	"testing"
 
@@ -16,8 +17,8 @@ func TestTotals(t *testing.T) {
 	if got := TotalsOf(Totals(want)); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	odd := TotalsOf([]*agentv1.Total{{Buckets: []int32{4, 5, 5, 6}, Counts: []uint64{1, 2, 3, 4}}, {Buckets: []int32{4, 5}, Counts: []uint64{1}}})
-	if len(odd[0].Seconds.Buckets) != 2 || len(odd[1].Seconds.Buckets) != 1 {
+	odd := TotalsOf([]*agentv1.Total{{Buckets: []int32{4, 5, 5, 6}, Counts: []uint64{1, 2, 3, 4}}, {Buckets: []int32{4, 5}, Counts: []uint64{1}}, {Buckets: []int32{4, math.MaxInt32}, Counts: []uint64{1, 1}}})
+	if len(odd[0].Seconds.Buckets) != 2 || len(odd[1].Seconds.Buckets) != 1 || len(odd[2].Seconds.Buckets) != 1 {
 		t.Errorf("odd buckets are read as %+v", odd)
 	}
 }
