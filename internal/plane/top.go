@@ -132,7 +132,7 @@ func (t *top) take(ctx context.Context) {
 	next := traffic.Sample{
 		At: t.now(), Requests: map[string][]model.RequestFigures{}, Totals: map[string][]model.TrafficTotal{}, Frontends: map[string][]model.FrontendFigures{}, Loads: map[string][]model.GroupLoad{},
 	}
-	t.figures = t.sample(ctx)
+	t.figures = t.sample(context.WithoutCancel(ctx)) // others have it too: a viewer who leaves must not make it empty
 	for machine, f := range t.figures {
 		next.Requests[machine], next.Totals[machine], next.Frontends[machine], next.Loads[machine] = f.Requests, f.Totals, f.Frontends, f.Loads
 	}

@@ -74,3 +74,27 @@ func TestTopAsksOnceForAllViewers(t *testing.T) {
 		}
 	})
 }
+
+// A viewer who leaves while machines are asked leaves the others their sample.
+func TestTopOfViewersWhoLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		view := top{now: time.Now, sample: func(ctx context.Context) map[string]southbound.Figures {
+			if ctx.Err() != nil { // nobody has answered by then
+				return map[string]southbound.Figures{}
+			}
+			return map[string]southbound.Figures{"edge": {Requests: []model.RequestFigures{{Route: "HTTPRoute/team/app/rules/0"}}}}
+		}}
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		for range 3 {
+			time.Sleep(topGap)
+			_, _ = view.ask(gone, traffic.Question{By: traffic.Routes})
+			if got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}); err != nil || len(got.Machines) != 1 {
+				t.Errorf("%+v, %v, want one machine", got, err)
+			}
+			if got := view.latest(t.Context()); len(got) != 1 {
+				t.Errorf("metrics of %d machines", len(got))
+			}
+		}
+	})
+}
