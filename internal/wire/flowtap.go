@@ -64,7 +64,7 @@ func FlowEvent(e model.FlowEvent, taps []uint64) *agentv1.FlowEvent {
 
 // FlowEventOf decodes an event. Owner and Machine stay empty. A reason of a later version is none.
 func FlowEventOf(m *agentv1.FlowEvent) (e model.FlowEvent, err error) {
-	e = model.FlowEvent{At: m.GetAt().AsTime(), BackendMachine: m.GetMachine(), Kind: m.GetKind(), Reason: model.FlowCause(m.GetReason())}
+	e = model.FlowEvent{At: timeOf(m.GetAt()), BackendMachine: m.GetMachine(), Kind: m.GetKind(), Reason: model.FlowCause(m.GetReason())}
 	switch e.Kind {
 	case model.FlowBegin, model.FlowMove, model.FlowEnd:
 	default:

@@ -315,8 +315,9 @@ func timestamp(t time.Time) *timestamppb.Timestamp {
 	return timestamppb.New(t)
 }
 
+// timeOf is a time that a machine says. One that JSON does not have is none: an answer with it could not be told to anybody.
 func timeOf(t *timestamppb.Timestamp) time.Time {
-	if t == nil {
+	if !t.IsValid() {
 		return time.Time{}
 	}
 	return t.AsTime()

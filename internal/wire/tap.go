@@ -42,7 +42,7 @@ func TapRecord(r model.TapRecord, taps []uint64) *agentv1.TapRecord {
 // TapRecordOf decodes what a machine says of a request.
 func TapRecordOf(m *agentv1.TapRecord) model.TapRecord {
 	return model.TapRecord{
-		At: m.GetAt().AsTime(), Route: m.GetRoute(), Group: model.GroupID(m.GetGroup()), Backend: m.GetBackend(), Client: m.GetClient(), Method: m.GetMethod(),
+		At: timeOf(m.GetAt()), Route: m.GetRoute(), Group: model.GroupID(m.GetGroup()), Backend: m.GetBackend(), Client: m.GetClient(), Method: m.GetMethod(),
 		Host: m.GetHost(), Path: m.GetPath(), Status: m.GetStatus(), Details: m.GetDetails(), Seconds: m.GetDuration().AsDuration().Seconds(),
 		FirstByte: m.GetFirstByte().AsDuration().Seconds(), Attempts: m.GetAttempts(), Received: m.GetReceived(), Sent: m.GetSent(), RequestID: m.GetRequestId(),
 		Headers: tapHeadersOf(m.GetHeaders()), ResponseHeaders: tapHeadersOf(m.GetResponseHeaders()),
