@@ -117,6 +117,7 @@ func (v *flowTapView) show(e v1.FlowTapEvent) error {
 		if line, err = json.Marshal(e.Event); err != nil {
 			return fmt.Errorf("write a flow: %w", err)
 		}
+		line = console.PlainJSON(line)
 	}
 	if _, err := fmt.Fprintf(v.out, "%s\n", line); err != nil {
 		return fmt.Errorf("write a flow: %w", err)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"fairlead.dev/internal/console"
 )
 
 // addOutput adds -o text|json|yaml, and what else the command can.
@@ -31,10 +33,12 @@ func printAs(w io.Writer, output string, value any) error {
 	var body []byte
 	var err error
 	if output == "yaml" {
-		body, err = yaml.Marshal(value)
+		if body, err = json.Marshal(value); err == nil {
+			body, err = yaml.JSONToYAML(console.PlainJSON(body)) // YAML refuses some of these characters
+		}
 	} else {
 		body, err = json.MarshalIndent(value, "", "  ")
-		body = append(body, '\n')
+		body = append(console.PlainJSON(body), '\n')
 	}
 	if err != nil {
 		return fmt.Errorf("print as %s: %w", output, err)

@@ -77,6 +77,9 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 			if _, err := q.Filter(); err != nil {
 				return usageError{err: err}
 			}
+			if q.Path != "" && !strings.HasPrefix(q.Path, "/") && q.Path != "*" {
+				return usageError{err: fmt.Errorf("--path %q: paths begin with /", q.Path)}
+			}
 			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
@@ -189,7 +192,7 @@ func (t *tapView) show(e v1.TapEvent) error {
 	if t.json {
 		var line []byte
 		if line, err = json.Marshal(e.Record); err == nil {
-			_, err = fmt.Fprintf(t.out, "%s\n", line)
+			_, err = fmt.Fprintf(t.out, "%s\n", console.PlainJSON(line))
 		}
 	} else {
 		_, err = fmt.Fprintln(t.out, console.TapText(*e.Record))

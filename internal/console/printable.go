@@ -2,7 +2,9 @@ package console
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"unicode"
 )
 
 // printable writes UTF-8 text to a terminal. What machines and peers say may hold control
@@ -39,4 +41,26 @@ func (p printable) Write(b []byte) (int, error) {
 		return 0, err
 	}
 	return len(b), nil
+}
+
+// PlainJSON is JSON in which what printable replaces, and DEL, is written as escapes: programs read the same strings, terminals show no
+// other text, and YAML can be made of it.
+func PlainJSON(b []byte) []byte {
+	if !bytes.ContainsFunc(b, unsafeInJSON) {
+		return b
+	}
+	var plain bytes.Buffer
+	for _, r := range string(b) {
+		if unsafeInJSON(r) {
+			fmt.Fprintf(&plain, "\\u%04x", r)
+			continue
+		}
+		plain.WriteRune(r)
+	}
+	return plain.Bytes()
+}
+
+// unsafeInJSON is of what encoding/json leaves as it is. Such characters are in strings only.
+func unsafeInJSON(r rune) bool {
+	return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r)
 }
