@@ -209,7 +209,7 @@ func (d *differ) add(path string, before, after any) {
 	d.fields = append(d.fields, model.FieldChange{Path: cut(path, maxPath), Old: text(before), New: text(after)})
 }
 
-// text is a value as JSON, without characters that terminals and people take for something else, and cut.
+// text is a value as JSON, cut. Who shows it replaces the characters that terminals take for something else.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -217,11 +217,13 @@ func text(v any) string {
 	case hiddenText:
 		return string(v)
 	}
-	b, err := json.Marshal(redactAll(v))
-	if err != nil {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // a path with & reads as it was written
+	if err := e.Encode(redactAll(v)); err != nil {
 		return "(no JSON)"
 	}
-	return cut(string(b), maxValue)
+	return cut(strings.TrimSuffix(b.String(), "\n"), maxValue)
 }
 
 func cut(s string, most int) string {
