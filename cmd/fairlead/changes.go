@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,9 @@ Changes of EndpointSlices, status and discovered Services are not shown.`,
 			q := console.ChangesQuestion{Namespace: namespace, Who: who, Limit: limit}
 			if len(args) == 1 {
 				q.Object = args[0]
+				if parts := strings.Split(args[0], "/"); len(parts) == 3 && namespace == "" {
+					q.Namespace = parts[1] // the right in that namespace suffices
+				}
 			}
 			if since > 0 {
 				q.Since = time.Now().Add(-since)
