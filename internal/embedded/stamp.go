@@ -43,7 +43,7 @@ func (Stamp) Handles(op admission.Operation) bool {
 
 // Admit implements admission.MutationInterface.
 func (s Stamp) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetSubresource() != "" || !s.reads(a) {
+	if !s.reads(a) { // subresources of a Service or Namespace can write its annotations
 		return nil
 	}
 	o, err := meta.Accessor(a.GetObject())

@@ -31,7 +31,7 @@ func TestChangesAreStamped(t *testing.T) {
 		}
 		return client
 	}
-	const create, update = "create", "update"
+	const create, update, status = "create", "update", "status"
 	boat, core := schema.GroupVersionResource{Group: "test.fairlead.dev", Version: "v1", Resource: "stamps"}, func(resource string) schema.GroupVersionResource {
 		return schema.GroupVersionResource{Version: "v1", Resource: resource}
 	}
@@ -56,9 +56,12 @@ func TestChangesAreStamped(t *testing.T) {
 		"a Service": {
 			{"alice", create, "default", core("services"), "{apiVersion: v1, kind: Service, metadata: {name: stamped}, spec: {ports: [{port: 80}]}}", "alice"},
 			{"bob", update, "default", core("services"), "{metadata: {name: stamped}, spec: {ports: [{port: 81}]}}", "bob"},
+			{"carol", status, "default", core("services"), "{metadata: {name: stamped}, status: {loadBalancer: {}}}", "bob"},
+			{"mallory", status, "default", core("services"), "{metadata: {name: stamped, annotations: {test.fairlead.dev/changed-by: alice}}}", "mallory"},
 		},
 		"a Namespace": {
 			{"alice", create, "", core("namespaces"), "{apiVersion: v1, kind: Namespace, metadata: {name: stamped}}", "alice"},
+			{"mallory", status, "", core("namespaces"), "{metadata: {name: stamped, annotations: {test.fairlead.dev/changed-by: bob}}}", "mallory"},
 		},
 		"a certificate": {
 			{"alice", create, "default", core("secrets"), "{apiVersion: v1, kind: Secret, type: kubernetes.io/tls, metadata: {name: stamped}, stringData: {tls.crt: a, tls.key: b}}", "alice"},
@@ -98,7 +101,11 @@ func TestChangesAreStamped(t *testing.T) {
 					if e != nil {
 						t.Fatal(e)
 					}
-					got, err = client.Patch(t.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+					var subresource []string
+					if step.verb == status {
+						subresource = []string{status}
+					}
+					got, err = client.Patch(t.Context(), o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, subresource...)
 				}
 				if err != nil {
 					t.Fatalf("step %d: %v", i, err)

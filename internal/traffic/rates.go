@@ -27,6 +27,9 @@ type Question struct {
 	Limit     int // rows; 0: all
 }
 
+// shared says that rows are of what namespaces share, and one of them asks: times and bytes of a listener or a host are of all.
+func (q Question) shared() bool { return q.Namespace != "" && (q.By == Listeners || q.By == Hosts) }
+
 // Sort is the order of rows. Names decide between equal ones.
 type Sort string
 
@@ -65,14 +68,14 @@ func Rates(before, after Sample, q Question, times *Times) model.Top {
 			c.totals(before.Totals[machine], after.Totals[machine], true)
 		case Routes, Hosts, Namespaces, Listeners:
 			c.requests(was, after.Requests[machine])
-			if q.Namespace == "" || q.By != Listeners { // others share a listener
+			if !q.shared() {
 				c.totals(before.Totals[machine], after.Totals[machine], false)
 			}
 		}
 	}
 	for name, r := range c.rows {
 		seconds := c.times[name]
-		if seconds == nil {
+		if seconds == nil && !q.shared() {
 			seconds = times.of(q.By, name, after.At)
 		}
 		if seconds != nil && seconds.Count() > 0 {
