@@ -88,8 +88,8 @@ func TestTopOfViewersWhoLeave(t *testing.T) {
 		cancel()
 		for range 3 {
 			time.Sleep(topGap)
-			_, _ = view.ask(gone, traffic.Question{By: traffic.Routes})
-			if got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}); err != nil || len(got.Machines) != 1 {
+			_, _ = view.ask(gone, traffic.Question{By: traffic.Routes}, 0)
+			if got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, 0); err != nil || len(got.Machines) != 1 {
 				t.Errorf("%+v, %v, want one machine", got, err)
 			}
 			if got := view.latest(t.Context()); len(got) != 1 {
