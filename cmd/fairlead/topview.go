@@ -200,5 +200,5 @@ func (v *topView) foot() string {
 	case v.stopped:
 		return "stopped: space goes on, q ends"
 	}
-	return fmt.Sprintf("%s by %s | tab: other rows  r e l n: by rate, errors, latency, name  arrows: scroll  space: stop  q: end", v.question.By, v.question.Sort)
+	return fmt.Sprintf("%s by %s | q: end  space: stop  tab: other rows  r e l n: by rate, errors, latency, name  arrows: scroll", v.question.By, v.question.Sort)
 }

@@ -180,11 +180,18 @@ func (t *tapper) take(e *datav3.HTTPAccessLogEntry) {
 	if len(t.taps) == 0 || t.seen > 2*sampleRate { // more than was asked for: the proxy is told to send less
 		return
 	}
-	r := tapRecord(e)
+	r, redacted := tapRecord(e), false
 	var takers []uint64
 	for id, one := range t.taps {
 		if !tap.Matches(one.filter, &r, traffic.Owner) {
 			continue
+		}
+		// What is not shown may not select either: the number of records would tell of it.
+		if !redacted {
+			redacted = true
+			if tap.Redact(&r); !tap.Matches(one.filter, &r, traffic.Owner) {
+				continue
+			}
 		}
 		if !one.bound.Allow(now) || !t.all.Allow(now) || len(t.records) >= maxTapRecords {
 			t.dropped[id]++
@@ -197,7 +204,6 @@ func (t *tapper) take(e *datav3.HTTPAccessLogEntry) {
 		return
 	}
 	t.all.Take()
-	tap.Redact(&r)
 	slices.Sort(takers)
 	t.records = append(t.records, wire.TapRecord(r, takers))
 }

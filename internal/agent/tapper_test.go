@@ -48,6 +48,14 @@ func TestTapIsBounded(t *testing.T) {
 	if r := tapper.report(); r.GetUnable() != unableToTap || len(r.GetRecords()) != 0 || len(r.GetDropped()) != 0 {
 		t.Errorf("a proxy that asks for nothing: %v", r)
 	}
+	// Not even how many there are tells what a credential begins with.
+	tapper.set([]*agentv1.Tap{{Id: 8, Filter: wire.TapFilter(model.TapFilter{Path: "/?token=h"})}})
+	for range tapRate + 20 {
+		tapper.take(tapEntry(shop, "/?token=hunter2"))
+	}
+	if r := tapper.report(); len(r.GetRecords()) != 0 || len(r.GetDropped()) != 0 {
+		t.Errorf("who asks for the begin of a credential is told %v", r)
+	}
 	tapper.set(nil)
 	if s.fraction() != 0 {
 		t.Error("samples are wanted when nobody looks any more")

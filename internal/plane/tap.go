@@ -49,10 +49,9 @@ func (p *Plane) Tap(ctx context.Context, who string, f model.TapFilter, show fun
 			return nil
 		case r := <-t.Records:
 			// A machine is not trusted to have looked.
-			if !tap.Matches(f, &r, traffic.Owner) {
+			if tap.Redact(&r); !tap.Matches(f, &r, traffic.Owner) {
 				continue
 			}
-			tap.Redact(&r)
 			decided(&r)
 			if err := show(model.TapEvent{Record: &r}); err != nil {
 				return err
