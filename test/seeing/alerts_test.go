@@ -201,8 +201,11 @@ func (s *site) follow(t *testing.T, alert string) {
 		if len(words) == 0 || words[0] != "fairlead" || slices.Contains(planeless, alert) {
 			continue
 		}
-		c := s.plane.Machine.Command(t.Context(), append([]string{s.Binary}, words[1:]...)...)
-		if out, err := c.CombinedOutput(); err != nil || len(out) == 0 {
+		// One that waits for what does not come is no help either.
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		out, err := s.plane.Machine.Command(ctx, append([]string{s.Binary}, words[1:]...)...).CombinedOutput()
+		cancel()
+		if err != nil || len(out) == 0 {
 			t.Errorf("%s: %s: %v: %s", alert, strings.Join(words, " "), err, out)
 		} else {
 			t.Logf("%s: %s\n%.1500s", alert, strings.Join(words, " "), out)
