@@ -4,16 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
@@ -82,62 +78,15 @@ func flowTapHandler(tap func(context.Context, model.FlowTapQuestion, func(model.
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		c := http.NewResponseController(w)
-		_ = c.SetReadDeadline(time.Time{}) // that of the question would end the answer
-		begun, shown := false, 0
-		err = tap(r.Context(), f, func(e model.FlowTapEvent) error {
-			if !begun {
-				begun = true
-				w.Header().Set("Content-Type", eventStream)
-				w.Header().Set("Cache-Control", "no-store")
-				w.WriteHeader(http.StatusOK)
-			}
-			body, err := json.Marshal(e)
-			if err != nil {
-				return fmt.Errorf("show a flow: %w", err)
-			}
-			_ = c.SetWriteDeadline(time.Now().Add(streamTime))
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", body); err != nil {
-				return fmt.Errorf("show a flow: %w", err)
-			}
-			if err := c.Flush(); err != nil {
-				return fmt.Errorf("show a flow: %w", err)
-			}
-			if e.Event != nil {
-				shown++
-			}
-			if q.Limit > 0 && shown >= q.Limit {
-				return errShown
-			}
-			return nil
+		showEvents(w, r, q.Limit, func(e model.FlowTapEvent) bool { return e.Event != nil }, func(ctx context.Context, show func(model.FlowTapEvent) error) error {
+			return tap(ctx, f, show)
 		})
-		switch {
-		case err == nil || begun:
-		case errors.Is(err, ErrNone):
-			http.Error(w, err.Error(), http.StatusNotFound)
-		default:
-			w.Header().Set("Retry-After", "2")
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
 	}
 }
 
 // TapFlows shows flows as they begin, move and end, until ctx is done, show fails, or there were as many as asked for.
 func (c Client) TapFlows(ctx context.Context, q FlowTapQuestion, show func(v1.FlowTapEvent) error) error {
-	err := c.Stream(ctx, v1.FlowTapPath+"?"+q.values().Encode(), "", func(event Event) error {
-		if event.Data == nil {
-			return nil
-		}
-		var e v1.FlowTapEvent
-		if err := json.Unmarshal(event.Data, &e); err != nil {
-			return fmt.Errorf("read a flow from %s: %w", c.URL, err)
-		}
-		return show(e)
-	})
-	if ctx.Err() != nil || errors.Is(err, io.ErrUnexpectedEOF) {
-		return nil
-	}
-	return err
+	return showStream(ctx, c, v1.FlowTapPath+"?"+q.values().Encode(), show)
 }
 
 // FlowText is a line about an event of a flow, for a terminal.

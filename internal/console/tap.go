@@ -141,51 +141,68 @@ func tapHandler(tap func(context.Context, model.TapFilter, func(model.TapEvent) 
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		c := http.NewResponseController(w)
-		_ = c.SetReadDeadline(time.Time{}) // that of the question would end the answer
-		begun, shown := false, 0
-		err = tap(r.Context(), f, func(e model.TapEvent) error {
-			if !begun {
-				begun = true
-				w.Header().Set("Content-Type", eventStream)
-				w.Header().Set("Cache-Control", "no-store")
-				w.WriteHeader(http.StatusOK)
-			}
-			body, err := json.Marshal(e)
-			if err != nil {
-				return fmt.Errorf("show a request: %w", err)
-			}
-			_ = c.SetWriteDeadline(time.Now().Add(streamTime))
-			if _, err := fmt.Fprintf(w, "data: %s\n\n", body); err != nil {
-				return fmt.Errorf("show a request: %w", err)
-			}
-			if err := c.Flush(); err != nil {
-				return fmt.Errorf("show a request: %w", err)
-			}
-			if e.Record != nil {
-				shown++
-			}
-			if q.Limit > 0 && shown >= q.Limit {
-				return errShown
-			}
-			return nil
+		showEvents(w, r, q.Limit, func(e model.TapEvent) bool { return e.Record != nil }, func(ctx context.Context, show func(model.TapEvent) error) error {
+			return tap(ctx, f, show)
 		})
-		if err != nil && !begun {
-			w.Header().Set("Retry-After", "2")
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// showEvents answers by a stream of what run shows, until the reader leaves, or has as many events as it asked for; 0: all. Others
+// than those counted say how machines are.
+func showEvents[E any](w http.ResponseWriter, r *http.Request, limit int, counted func(E) bool, run func(ctx context.Context, show func(E) error) error) {
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Time{}) // that of the question would end the answer
+	begun, shown := false, 0
+	err := run(r.Context(), func(e E) error {
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", eventStream)
+			w.Header().Set("Cache-Control", "no-store")
+			w.WriteHeader(http.StatusOK)
 		}
+		body, err := json.Marshal(e)
+		if err != nil {
+			return fmt.Errorf("show an event: %w", err)
+		}
+		_ = c.SetWriteDeadline(time.Now().Add(streamTime))
+		if _, err := fmt.Fprintf(w, "data: %s\n\n", body); err != nil {
+			return fmt.Errorf("show an event: %w", err)
+		}
+		if err := c.Flush(); err != nil {
+			return fmt.Errorf("show an event: %w", err)
+		}
+		if counted(e) {
+			shown++
+		}
+		if limit > 0 && shown >= limit {
+			return errShown
+		}
+		return nil
+	})
+	switch {
+	case err == nil || begun:
+	case errors.Is(err, ErrNone):
+		http.Error(w, err.Error(), http.StatusNotFound)
+	default:
+		w.Header().Set("Retry-After", "2")
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	}
 }
 
 // Tap shows requests as they are answered, until ctx is done, show fails, or there were as many as asked for.
 func (c Client) Tap(ctx context.Context, q TapQuestion, show func(v1.TapEvent) error) error {
-	err := c.Stream(ctx, v1.TapPath+"?"+q.values().Encode(), "", func(event Event) error {
+	return showStream(ctx, c, v1.TapPath+"?"+q.values().Encode(), show)
+}
+
+// showStream calls show with what a stream has, until ctx is done, show fails, or the stream ends. Its other events say that it goes on.
+func showStream[E any](ctx context.Context, c Client, path string, show func(E) error) error {
+	err := c.Stream(ctx, path, "", func(event Event) error {
 		if event.Data == nil {
 			return nil
 		}
-		var e v1.TapEvent
+		var e E
 		if err := json.Unmarshal(event.Data, &e); err != nil {
-			return fmt.Errorf("read a request from %s: %w", c.URL, err)
+			return fmt.Errorf("read an event from %s: %w", c.URL, err)
 		}
 		return show(e)
 	})
