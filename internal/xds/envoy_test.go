@@ -528,7 +528,7 @@ func TestClusterChange(t *testing.T) {
 	if got := w.get(l.Port, "b.test", "/"); got.status != 200 {
 		t.Errorf("%d %q", got.status, got.body)
 	}
-	if n := w.envoy.Stat(w.ctx, "cluster.ns/a/80.init_fetch_timeout"); n != 0 {
+	if n := w.envoy.Stat(w.ctx, "cluster.ns@.init_fetch_timeout"); n != 0 {
 		t.Errorf("%d clusters waited for the initial fetch timeout", n)
 	}
 }
