@@ -78,10 +78,7 @@ func BucketOf(seconds float64) int32 {
 	return int32(math.Ceil(HistogramScale * math.Log2(max(seconds, 1e-6))))
 }
 
-// Upper is the largest duration of a bucket, in seconds.
-func (b HistogramBucket) Upper() float64 { return math.Exp2(float64(b.Index) / HistogramScale) }
-
-// Middle is its geometric middle, in seconds.
+// Middle is the geometric middle of a bucket, in seconds.
 func (b HistogramBucket) Middle() float64 {
 	return math.Exp2((float64(b.Index) - 0.5) / HistogramScale)
 }
