@@ -33,11 +33,14 @@
 //     machine's identity towards planes;
 //   - desired.go: the resources that planes have sent;
 //   - drainer.go;
+//   - tapper.go, taprecord.go, flowtapper.go, flowdiff.go: the requests and flows that somebody looks at;
 //   - announcer.go, obstacle.go, awaiting.go: the conditions for announcing a VIP;
 //   - balancer.go, balancerreport.go, leaving.go, parting.go, entry.go, drive.go, guard.go,
 //     hang.go: the data plane of each frontend, and the frontends and backends that it is given;
 //   - relay.go, stream.go, withhold.go, watch.go, refusals.go, feed.go: the resources that Envoy is given,
 //     and the questions that it is asked;
+//   - requestmetrics.go, meter.go, loadmetrics.go, loads.go, sampler.go, exemplars.go: what Envoy counts, and the requests of
+//     which it sends records;
 //   - checks.go, reported.go;
 //   - keeper.go, memory.go, lag.go, secret.go, proxyless.go, lock.go, authority.go: files;
 //   - driver.go, part.go, resource.go: the interfaces, and the types that all files above use.

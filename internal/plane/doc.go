@@ -14,11 +14,17 @@
 //	freeze, translate, publish,    this plane; passage follows discovered changes until they are
 //	judge, passage, offer,         in force
 //	upstreams, peers
+//	announce, changetraces,        what becomes of changes beside the machines: lines of the log,
+//	recorder                       traces, and who changed what
+//	requestmetrics, top, tap,      answers while somebody looks: rates and metrics of requests and
+//	flowtap, frontendmetrics,      frontends, single requests and flows, lists that are polled
+//	polled
 //	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,
 //	certificates, askflows,
-//	askupstreams, ask
+//	askupstreams, ask, routerows,  and the rows of routes as consoles watch them: routerows calls
+//	feed                           routes and counts again
 //	frontend, checkers, handover,  what load balancers are sent: frontends and backends, checkers,
 //	newcomers, leaving, network,   the order in which machines come to a VIP and leave it, VIPs and
 //	frontendstatus, fleet,         peers; the type of a machine, and its addresses; the published
@@ -31,8 +37,8 @@
 //	authorityfile, access,         machines that join and connect: tokens and pods identify machines,
 //	rotation, trust, machines,     authorities that replace each other decide which certificates are
 //	tokens, authority, keys        valid
-//	lease, owner, pods, inputs,    the election, and the rest
-//	signal
+//	owner, pods, readapi, lease,   the election, and the rest
+//	inputs, signal
 //
 // The pure parts are packages of their own: placement (the listeners of each machine), catalog (the
 // resources of each view), history (a Freeze, and the steps to roll back), health (checkers, and the
