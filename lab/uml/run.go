@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Linux is the kernel's name in PATH (Debian: user-mode-linux).
@@ -47,6 +48,9 @@ type Options struct {
 
 var exitLine = regexp.MustCompile(`^uml: exit (\d+)$`)
 
+// haltTime is how long the kernel may take to end after it has halted.
+const haltTime = 10 * time.Second
+
 // Run boots a kernel, runs the binary in it and returns its exit status. An error means
 // that it did not get that far.
 func Run(ctx context.Context, o Options) (int, error) {
@@ -81,6 +85,9 @@ func Run(ctx context.Context, o Options) (int, error) {
 	if err := command.Start(); err != nil {
 		return 0, fmt.Errorf("boot user-mode Linux: %w", err)
 	}
+	// The kernel may go on to run after it has halted: on a busy machine one did so for ten minutes.
+	halted := time.AfterFunc(time.Hour, func() { _ = command.Process.Kill() })
+	defer halted.Stop()
 	status := -1
 	lines := bufio.NewScanner(out)
 	lines.Buffer(nil, 1<<20)
@@ -89,6 +96,9 @@ func Run(ctx context.Context, o Options) (int, error) {
 		if m := exitLine.FindStringSubmatch(line); m != nil {
 			status, _ = strconv.Atoi(m[1])
 			continue
+		}
+		if status >= 0 && strings.HasSuffix(line, "reboot: System halted") {
+			halted.Reset(haltTime)
 		}
 		if o.Line != nil {
 			o.Line(line)
