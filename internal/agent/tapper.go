@@ -25,8 +25,8 @@ import (
 const (
 	// tapRate is how many records of a tap the machine sends a second, and tapsRate how many of all taps.
 	tapRate, tapsRate = 100, 1000
-	// sampleRate is how many records a second the agent lets the proxy send it. The fraction of the requests that the
-	// proxy records is such that there are about as many.
+	// sampleRate is how many records a second the agent lets the proxy send it, if a tap needs as many. The fraction of the requests that
+	// the proxy records is such that there are about as many.
 	sampleRate = 5000
 	// maxTaps is how many taps a machine serves.
 	maxTaps = 64
@@ -63,6 +63,7 @@ type tapper struct {
 // tapped is one tap.
 type tapped struct {
 	filter model.TapFilter
+	enough float64 // records a second
 	bound  *tap.Bound
 }
 
@@ -154,7 +155,10 @@ func (t *tapper) set(list []*agentv1.Tap) bool {
 		if old == nil {
 			old = &tapped{bound: tap.NewBound(tapRate, now)}
 		}
-		old.filter = wire.TapFilterOf(m.GetFilter())
+		old.filter, old.enough = wire.TapFilterOf(m.GetFilter()), sampleRate
+		if n := m.GetEnough(); n > 0 {
+			old.enough = min(float64(n), sampleRate)
+		}
 		taps[m.GetId()] = old
 	}
 	if len(t.taps) == 0 {
@@ -226,7 +230,7 @@ func (t *tapper) report() *agentv1.TapReport {
 		r.Unable = unableToTap
 	}
 	if passed := now.Sub(t.counted); passed >= time.Second && len(t.taps) > 0 {
-		t.percent = percentFor(t.percent, float64(t.seen)/passed.Seconds())
+		t.percent = percentFor(t.percent, float64(t.seen)/passed.Seconds(), t.enough())
 		t.seen, t.counted = 0, now
 	}
 	r.Percent = t.percent
@@ -236,15 +240,23 @@ func (t *tapper) report() *agentv1.TapReport {
 	return r
 }
 
-// percentFor is how many percent of the requests to record, where so many percent gave so many records a second. A small
-// difference changes nothing.
-func percentFor(percent uint32, rate float64) uint32 {
-	if percent == 0 || rate > sampleRate/2 && rate <= sampleRate {
+// enough is how many records a second the taps need. t.mu is held.
+func (t *tapper) enough() (most float64) {
+	for _, one := range t.taps {
+		most = max(most, one.enough)
+	}
+	return most
+}
+
+// percentFor is how many percent of the requests to record, where so many percent gave so many records a second, and so many are enough. A
+// small difference changes nothing.
+func percentFor(percent uint32, rate, enough float64) uint32 {
+	if percent == 0 || rate > enough/2 && rate <= enough {
 		return percent
 	}
 	requests := rate * wholeSample / float64(percent)
-	if requests <= sampleRate {
+	if requests <= enough {
 		return wholeSample
 	}
-	return uint32(max(1, sampleRate*3/4*wholeSample/requests))
+	return uint32(max(1, enough*3/4*wholeSample/requests))
 }

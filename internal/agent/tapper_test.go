@@ -65,14 +65,42 @@ func TestTapIsBounded(t *testing.T) {
 // The proxy records fewer requests where there are many.
 func TestSamplesAreFewerWhereRequestsAreMany(t *testing.T) {
 	for _, c := range []struct {
-		percent uint32
-		rate    float64
-		want    uint32
+		percent      uint32
+		rate, enough float64
+		want         uint32
 	}{
-		{100, 10, 100}, {100, sampleRate, 100}, {100, 10 * sampleRate, 7}, {7, sampleRate * 0.7, 7}, {7, 100, 100}, {1, 100 * sampleRate, 1}, {0, 10, 0},
+		{100, 10, sampleRate, 100},
+		{100, sampleRate, sampleRate, 100},
+		{100, 10 * sampleRate, sampleRate, 7},
+		{7, sampleRate * 0.7, sampleRate, 7},
+		{7, 100, sampleRate, 100},
+		{1, 100 * sampleRate, sampleRate, 1},
+		{0, 10, sampleRate, 0},
+		{100, 10, 50, 100},
+		{100, 600, 50, 6},
+		{6, 36, 50, 6},
+		{6, 36, sampleRate, 100},
 	} {
-		if got := percentFor(c.percent, c.rate); got != c.want {
-			t.Errorf("%d %% give %g a second: %d, want %d", c.percent, c.rate, got, c.want)
+		if got := percentFor(c.percent, c.rate, c.enough); got != c.want {
+			t.Errorf("%d %% give %g a second, and %g are enough: %d, want %d", c.percent, c.rate, c.enough, got, c.want)
+		}
+	}
+}
+
+// What is enough for one tap takes nothing from another.
+func TestTheMostDemandingTapDecides(t *testing.T) {
+	tapper := newTapper(newSampler(), nil, time.Now, slog.New(slog.DiscardHandler))
+	for _, c := range []struct {
+		enough []uint32
+		want   float64
+	}{{nil, 0}, {[]uint32{50}, 50}, {[]uint32{50, 0}, sampleRate}, {[]uint32{50, 70}, 70}, {[]uint32{1 << 31}, sampleRate}} {
+		var taps []*agentv1.Tap
+		for id, n := range c.enough {
+			taps = append(taps, &agentv1.Tap{Id: uint64(id), Enough: n}) //nolint:gosec // small
+		}
+		tapper.set(taps)
+		if got := tapper.enough(); got != c.want {
+			t.Errorf("of %d %g are enough, want %g", c.enough, got, c.want)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (p *Plane) Tap(ctx context.Context, who string, f model.TapFilter, show fun
 		return fmt.Errorf("%d taps are open already: close one", maxTaps)
 	}
 	defer p.tapped.Add(-1)
-	t := p.server.Tap(f)
+	t := p.server.Tap(f, 0)
 	defer t.Close()
 	shown, began := 0, p.config.Now()
 	p.config.Log.Info("requests are tapped", "by", who, "filter", f.String())

@@ -41,6 +41,7 @@ type Tap struct {
 
 	id     uint64
 	filter model.TapFilter
+	enough uint32
 	server *Server
 
 	mu    sync.Mutex
@@ -55,11 +56,11 @@ type TapState struct {
 	Percent uint32
 }
 
-// Tap has every machine that can show requests, until it is closed.
-func (s *Server) Tap(f model.TapFilter) *Tap {
+// Tap has every machine that can show requests, until it is closed. So many records a second are enough of each; 0: all, within bounds.
+func (s *Server) Tap(f model.TapFilter, enough uint32) *Tap {
 	s.taps.mu.Lock()
 	s.taps.last++
-	t := &Tap{Records: make(chan model.TapRecord, tapQueue), id: s.taps.last, filter: f, server: s, state: map[string]TapState{}}
+	t := &Tap{Records: make(chan model.TapRecord, tapQueue), id: s.taps.last, filter: f, enough: enough, server: s, state: map[string]TapState{}}
 	s.taps.open[t.id] = t
 	s.taps.mu.Unlock()
 	s.orderTaps()
@@ -121,7 +122,7 @@ func (t *taps) order() *agentv1.TapOrder {
 	defer t.mu.Unlock()
 	order := &agentv1.TapOrder{}
 	for id, one := range t.open {
-		order.Taps = append(order.Taps, &agentv1.Tap{Id: id, Filter: wire.TapFilter(one.filter)})
+		order.Taps = append(order.Taps, &agentv1.Tap{Id: id, Filter: wire.TapFilter(one.filter), Enough: one.enough})
 	}
 	slices.SortFunc(order.Taps, func(a, b *agentv1.Tap) int { return int(a.GetId()) - int(b.GetId()) }) //nolint:gosec // a plane counts no so many
 	order.Flows = t.orderFlows()

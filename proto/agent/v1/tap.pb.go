@@ -156,8 +156,11 @@ func (x *FlowTap) GetBackend() string {
 type Tap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Never that of an earlier one of the same plane.
-	Id            uint64     `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Filter        *TapFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	Id     uint64     `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Filter *TapFilter `protobuf:"bytes,2,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Records of requests a second that are enough of one machine; 0: all, within its bounds. A proxy records no more requests than the tap
+	// needs that needs the most.
+	Enough        uint32 `protobuf:"varint,3,opt,name=enough,proto3" json:"enough,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -204,6 +207,13 @@ func (x *Tap) GetFilter() *TapFilter {
 		return x.Filter
 	}
 	return nil
+}
+
+func (x *Tap) GetEnough() uint32 {
+	if x != nil {
+		return x.Enough
+	}
+	return 0
 }
 
 // TapFilter selects requests; empty fields select all.
@@ -873,10 +883,11 @@ const file_proto_agent_v1_tap_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
 	"\tfrontends\x18\x02 \x03(\tR\tfrontends\x12\x16\n" +
 	"\x06client\x18\x03 \x01(\tR\x06client\x12\x18\n" +
-	"\abackend\x18\x04 \x01(\tR\abackend\"K\n" +
+	"\abackend\x18\x04 \x01(\tR\abackend\"c\n" +
 	"\x03Tap\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x124\n" +
-	"\x06filter\x18\x02 \x01(\v2\x1c.fairlead.agent.v1.TapFilterR\x06filter\"\xa1\x02\n" +
+	"\x06filter\x18\x02 \x01(\v2\x1c.fairlead.agent.v1.TapFilterR\x06filter\x12\x16\n" +
+	"\x06enough\x18\x03 \x01(\rR\x06enough\"\xa1\x02\n" +
 	"\tTapFilter\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x12\n" +
