@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,10 @@ const (
 	topGap = 1500 * time.Millisecond
 	// topAge is how old a sample may be to be compared with.
 	topAge = 10 * time.Second
+	// timedRequests are so many a second of each machine, of all routes: some 700 in the time that they are kept for.
+	timedRequests = 50
+	// keptAnswers bounds the answers that are kept of a sample.
+	keptAnswers = 64
 )
 
 // top keeps the last two samples of what proxies have counted. Proxies are asked only while somebody looks.
@@ -25,8 +30,9 @@ type top struct {
 
 	mu           sync.Mutex // held while machines are asked: who comes meanwhile has the same samples
 	before, last traffic.Sample
-	number       uint64                        // of last; zero: there was none
-	figures      map[string]southbound.Figures // of which last is a part
+	number       uint64                         // of last; zero: there was none
+	figures      map[string]southbound.Figures  // of which last is a part
+	answers      map[traffic.Question]model.Top // by the two samples, with all rows: viewers who ask alike share them
 
 	times topTimes
 }
@@ -68,11 +74,28 @@ func (t *top) ask(ctx context.Context, q traffic.Question, after uint64) (model.
 		}
 		t.take(ctx)
 	}
-	t.times.mu.Lock()
-	defer t.times.mu.Unlock()
-	answer := traffic.Rates(t.before, t.last, q, &t.times.times)
-	answer.Sample = t.number
+	answer := t.answer(q)
+	if q.Limit > 0 && len(answer.Rows) > q.Limit {
+		answer.Rows = answer.Rows[:q.Limit:q.Limit]
+	}
 	return answer, nil
+}
+
+// answer compares the two samples. Its rows are shared. t.mu is held.
+func (t *top) answer(q traffic.Question) model.Top {
+	q.Limit = 0
+	answer, known := t.answers[q]
+	if known {
+		return answer
+	}
+	t.times.mu.Lock()
+	answer = traffic.Rates(t.before, t.last, q, &t.times.times)
+	t.times.mu.Unlock()
+	answer.Sample = t.number
+	if len(t.answers) < keptAnswers {
+		t.answers[q] = answer
+	}
+	return answer
 }
 
 // await waits until a sample may follow the one that is named, if that is the last.
@@ -93,7 +116,7 @@ func (t *top) await(ctx context.Context, after uint64) error {
 }
 
 // look has machines show samples of requests until nobody has looked for topAge.
-func (t *topTimes) look(tap func(model.TapFilter) *southbound.Tap) {
+func (t *topTimes) look(tap func(model.TapFilter, uint32) *southbound.Tap) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looked = time.Now()
@@ -101,7 +124,7 @@ func (t *topTimes) look(tap func(model.TapFilter) *southbound.Tap) {
 		return
 	}
 	t.open = true
-	go t.follow(tap(model.TapFilter{}))
+	go t.follow(tap(model.TapFilter{}, timedRequests))
 }
 
 // follow takes the records of a tap while somebody looks.
@@ -134,8 +157,9 @@ func (t *top) take(ctx context.Context) {
 	}
 	t.figures = t.sample(context.WithoutCancel(ctx)) // others have it too: a viewer who leaves must not make it empty
 	for machine, f := range t.figures {
+		slices.SortFunc(f.Requests, model.RequestFigures.Compare) // as machines of ours send them
 		next.Requests[machine], next.Totals[machine], next.Frontends[machine], next.Loads[machine] = f.Requests, f.Totals, f.Frontends, f.Loads
 	}
-	t.before, t.last = t.last, next
+	t.before, t.last, t.answers = t.last, next, map[traffic.Question]model.Top{}
 	t.number++
 }

@@ -2,6 +2,7 @@ package plane
 
 import (
 	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -95,6 +96,41 @@ func TestTopOfViewersWhoLeave(t *testing.T) {
 			if got := view.latest(t.Context()); len(got) != 1 {
 				t.Errorf("metrics of %d machines", len(got))
 			}
+		}
+	})
+}
+
+// Who asks alike shares an answer, with a limit of their own; the next sample has other answers.
+func TestTopComparesOnceForAllViewers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := uint64(0)
+		view := top{now: time.Now, sample: func(context.Context) map[string]southbound.Figures {
+			n += 10
+			return map[string]southbound.Figures{"edge": {Requests: []model.RequestFigures{ // in no order
+				{Route: "HTTPRoute/team/b/rules/0", Classes: [model.StatusClasses]uint64{2: n}},
+				{Route: "HTTPRoute/team/a/rules/0", Classes: [model.StatusClasses]uint64{2: 2 * n}},
+			}}}
+		}}
+		look := func(q traffic.Question) model.Top {
+			got, err := view.ask(t.Context(), q, 0)
+			if err != nil || got.Total != 2 || got.Rows[0].Name != "HTTPRoute/team/a" || got.Rows[0].Rate != 20/topGap.Seconds() {
+				t.Fatalf("%+v, %v", got, err)
+			}
+			return got
+		}
+		all, one := look(traffic.Question{By: traffic.Routes}), look(traffic.Question{By: traffic.Routes, Limit: 1})
+		if len(all.Rows) != 2 || len(one.Rows) != 1 || &all.Rows[0] != &one.Rows[0] {
+			t.Errorf("%d and %d rows, of one comparison: %t", len(all.Rows), len(one.Rows), &all.Rows[0] == &one.Rows[0])
+		}
+		time.Sleep(topGap)
+		if next := look(traffic.Question{By: traffic.Routes}); &next.Rows[0] == &all.Rows[0] {
+			t.Error("the next sample has the rows of the one before")
+		}
+		for i := range 2 * keptAnswers {
+			_, _ = view.ask(t.Context(), traffic.Question{By: traffic.Routes, Namespace: strconv.Itoa(i)}, 0)
+		}
+		if len(view.answers) > keptAnswers {
+			t.Errorf("%d answers are kept", len(view.answers))
 		}
 	})
 }

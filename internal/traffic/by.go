@@ -42,11 +42,13 @@ const None = "(none)"
 // Owner is the resource that owns a route, by the route's name (model.Route): its kind, namespace and name. The parts are empty
 // for a name of another form.
 func Owner(route string) (kind, namespace, name string) {
-	parts := strings.SplitN(route, "/", 4)
-	if len(parts) < 3 {
+	kind, rest, _ := strings.Cut(route, "/")
+	namespace, rest, named := strings.Cut(rest, "/")
+	if !named {
 		return "", "", ""
 	}
-	return parts[0], parts[1], parts[2]
+	name, _, _ = strings.Cut(rest, "/")
+	return kind, namespace, name
 }
 
 // name is the group of a counter.
@@ -55,7 +57,7 @@ func (b By) name(f *model.RequestFigures) string {
 	switch b {
 	case Routes:
 		if kind, namespace, of := Owner(f.Route); kind != "" {
-			name = kind + "/" + namespace + "/" + of
+			name = f.Route[:len(kind)+len(namespace)+len(of)+2]
 		}
 	case Hosts:
 		name = f.Host

@@ -108,18 +108,21 @@ func (c *comparison) row(name string) *model.TopRow {
 	return c.rows[name]
 }
 
-// requests adds the requests of a machine.
+// requests adds the requests of a machine. Both lists are sorted.
 func (c *comparison) requests(was, now []model.RequestFigures) {
-	old := map[model.RequestFigures][model.StatusClasses]uint64{}
-	for _, f := range was {
-		old[f.Key()] = f.Classes
-	}
 	for i := range now {
 		f := &now[i]
+		for len(was) > 0 && was[0].Compare(*f) < 0 {
+			was = was[1:]
+		}
+		old := [model.StatusClasses]uint64{}
+		if len(was) > 0 && was[0].Key() == f.Key() {
+			old = was[0].Classes
+		}
 		if _, namespace, _ := Owner(f.Route); c.question.Namespace != "" && namespace != c.question.Namespace {
 			continue
 		}
-		count(c.row(c.question.By.name(f)), f, old[f.Key()], c.seconds)
+		count(c.row(c.question.By.name(f)), f, old, c.seconds)
 	}
 }
 
