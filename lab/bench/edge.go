@@ -163,19 +163,26 @@ func (o EdgeOptions) row(ctx context.Context, rows *[]EdgeRow, row EdgeRow) (err
 
 var edgeGroup = model.BackendGroup{ID: "bench/app/80", Set: "bench/app/80"}
 
-// serve configures Envoy with so many routes to so many endpoints, all of which are this
-// process under addresses of loopback.
-func (s *scopesBench) serve(ctx context.Context, row *EdgeRow) (stop func(), err error) {
+// serveOK answers at a port of every address of loopback.
+func serveOK(ctx context.Context) (port uint16, stop func(), err error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp4", "0.0.0.0:0")
 	if err != nil {
-		return nil, err
+		return 0, nil, err
 	}
 	body := []byte("ok\n")
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })}
 	go func() { _ = server.Serve(l) }()
-	stop = func() { _ = server.Close() }
-	port := netip.MustParseAddrPort(l.Addr().String()).Port()
+	return netip.MustParseAddrPort(l.Addr().String()).Port(), func() { _ = server.Close() }, nil
+}
+
+// serve configures Envoy with so many routes to so many endpoints, all of which are this
+// process under addresses of loopback.
+func (s *scopesBench) serve(ctx context.Context, row *EdgeRow) (stop func(), err error) {
+	port, stop, err := serveOK(ctx)
+	if err != nil {
+		return nil, err
+	}
 	set := model.BackendSet{ID: edgeGroup.Set}
 	for i := range row.Endpoints {
 		address := netip.AddrFrom4([4]byte{127, 1, byte(i / 250), byte(i%250 + 1)})

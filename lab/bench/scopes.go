@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	bootstrapv3 "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 	"google.golang.org/protobuf/proto"
@@ -110,7 +111,7 @@ type scopesBench struct {
 	shards map[int][]model.VirtualHost
 }
 
-func newScopesBench(ctx context.Context) (*scopesBench, error) {
+func newScopesBench(ctx context.Context, edit ...func(*bootstrapv3.Bootstrap)) (*scopesBench, error) {
 	dir, err := os.MkdirTemp("", "scopes")
 	if err != nil {
 		return nil, fmt.Errorf("make a directory: %w", err)
@@ -121,9 +122,11 @@ func newScopesBench(ctx context.Context) (*scopesBench, error) {
 		return nil, errors.Join(fmt.Errorf("listen for envoy: %w", err), os.RemoveAll(dir))
 	}
 	s.ads.Serve(l)
-	s.envoy, err = envoytest.Start(ctx, xds.Bootstrap(xds.BootstrapOptions{
-		NodeID: "bench", ADSSocket: filepath.Join(dir, "ads"), AdminSocket: filepath.Join(dir, "admin"),
-	}), filepath.Join(dir, "admin"), dir, "--concurrency", "1")
+	bootstrap := xds.Bootstrap(xds.BootstrapOptions{NodeID: "bench", ADSSocket: filepath.Join(dir, "ads"), AdminSocket: filepath.Join(dir, "admin")})
+	for _, f := range edit {
+		f(bootstrap)
+	}
+	s.envoy, err = envoytest.Start(ctx, bootstrap, filepath.Join(dir, "admin"), dir, "--concurrency", "1")
 	if err != nil {
 		s.close()
 		return nil, err

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/http"
 
-	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
-
-	"fairlead.dev/internal/model"
 	"fairlead.dev/lab"
 )
 
@@ -44,6 +40,15 @@ type SeeingCost struct {
 	// Noise is the same listener without metrics a second time, as a multiple of the first.
 	Noise float64 `json:"noise_ratio"`
 	Ratio float64 `json:"with_metrics_ratio"`
+	// TappedRatio is with all metrics while each request is recorded for a tap, and TappedShare while every fourth is: an agent has
+	// fewer recorded the more there are.
+	TappedRatio float64 `json:"with_tap_ratio"`
+	TappedShare float64 `json:"with_tap_of_a_quarter_ratio"`
+	// PlainRSS and CountedRSS are Envoy's memory with so many routes, each with a cluster, when each was asked.
+	Routes     int     `json:"memory_routes"`
+	PlainRSS   float64 `json:"memory_without_mb"`
+	CountedRSS float64 `json:"memory_with_metrics_mb"`
+	RSSRatio   float64 `json:"memory_ratio"`
 }
 
 // SeeingRow is one number of routes.
@@ -55,9 +60,11 @@ type SeeingRow struct {
 	// Scrape is how long an edge takes to answer a scrape, after each route was asked.
 	ScrapeP50 float64 `json:"scrape_p50_ms"`
 	ScrapeMax float64 `json:"scrape_max_ms"`
-	EnvoyRSS  float64 `json:"envoy_rss_mb"`
-	AgentRSS  float64 `json:"agent_rss_mb"`
-	PlaneRSS  float64 `json:"plane_rss_mb"`
+	// MainThread is how long Envoy's main thread works for one question, which a scrape and all viewers of a sample share.
+	MainThread float64 `json:"envoy_main_thread_ms"`
+	EnvoyRSS   float64 `json:"envoy_rss_mb"`
+	AgentRSS   float64 `json:"agent_rss_mb"`
+	PlaneRSS   float64 `json:"plane_rss_mb"`
 	// The rest is of the largest size.
 	Read *SeeingRead `json:"read_api,omitempty"`
 	Top  *SeeingTop  `json:"top,omitempty"`
@@ -94,10 +101,15 @@ type SeeingTop struct {
 	// Counted is the largest error of the requests of a route, as a part of those that clients counted, and Routes how many were asked.
 	Counted float64 `json:"largest_count_error"`
 	Routes  int     `json:"asked_routes"`
-	// EnvoyRatio is Envoy's processor time a request while viewers look, as a multiple of that without, and Rate the requests a second
-	// at each edge meanwhile: what a viewer costs does not depend on it.
+	// EnvoyRatio is Envoy's processor time a request while viewers look, as a multiple of that without, TapRatio the same while
+	// somebody taps all requests, and Rate the requests a second at each edge meanwhile. Used is Envoy's processor time without viewers,
+	// as a part of one core: what viewers add does not depend on the rate, so the ratio falls with it.
 	EnvoyRatio float64 `json:"envoy_cpu_ratio"`
+	TapRatio   float64 `json:"envoy_cpu_ratio_tap"`
 	Rate       float64 `json:"requests_per_s"`
+	Used       float64 `json:"envoy_core"`
+	// Quantiles is the largest error of an edge's quantiles of durations (50, 90 and 99 %), as a part of those that clients measured.
+	Quantiles float64 `json:"largest_quantile_error"`
 }
 
 func (o SeeingOptions) complete() SeeingOptions {
@@ -116,6 +128,11 @@ func Seeing(ctx context.Context, o SeeingOptions) (r SeeingResult, err error) {
 	o.progress("what a request costs with metrics and without")
 	if r.Cost, err = requestCost(ctx, o); err != nil {
 		return r, fmt.Errorf("the cost of a request: %w", err)
+	}
+	r.Cost.Routes = o.Sizes[len(o.Sizes)-1]
+	o.progress("%d routes: memory with metrics and without", r.Cost.Routes)
+	if err := r.Cost.memory(ctx, o); err != nil {
+		return r, fmt.Errorf("memory: %w", err)
 	}
 	for i, n := range o.Sizes {
 		row, err := seeRoutes(ctx, o, n, i == len(o.Sizes)-1)
@@ -146,7 +163,7 @@ func seeRoutes(ctx context.Context, o SeeingOptions, n int, all bool) (row Seein
 	b := newSeeingBench(o, l, n)
 	steps := []func(context.Context) error{b.build, b.write, b.scrapes, b.memory}
 	if all {
-		steps = append(steps, b.readAPI, b.viewers, b.changes)
+		steps = append(steps, b.readAPI, b.viewers, b.quantiles, b.changes)
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
@@ -154,68 +171,4 @@ func seeRoutes(ctx context.Context, o SeeingOptions, n int, all bool) (row Seein
 		}
 	}
 	return b.row, nil
-}
-
-// Listeners of requestCost: two without loggers, and one as it is.
-const (
-	costPlain   model.ListenerID = "http-81"
-	costPlain2  model.ListenerID = "http-82"
-	costCounted                  = scopesListener
-)
-
-// requestCost compares listeners of one Envoy, in turns.
-func requestCost(ctx context.Context, o SeeingOptions) (c SeeingCost, err error) {
-	s, err := newScopesBench(ctx)
-	if err != nil {
-		return c, err
-	}
-	defer s.close()
-	stop, err := s.serve(ctx, &EdgeRow{Routes: 100, Endpoints: 2})
-	if err != nil {
-		return c, err
-	}
-	defer stop()
-	for _, id := range []model.ListenerID{costPlain, costPlain2} {
-		// The routes of this listener are those of the other one.
-		if err := s.listen(ctx, id, func(m *hcmv3.HttpConnectionManager) { m.AccessLog = nil }); err != nil {
-			return c, err
-		}
-	}
-	sums := map[model.ListenerID]float64{}
-	order := []model.ListenerID{costPlain, costCounted, costPlain2}
-	for round := range o.Rounds {
-		for i := range order {
-			id := order[(i+round)%len(order)]
-			us, err := s.askMany(id, o.Requests)
-			if err != nil {
-				return c, err
-			}
-			sums[id] += us / float64(o.Rounds)
-		}
-	}
-	c.Plain, c.Counted = (sums[costPlain]+sums[costPlain2])/2, sums[costCounted]
-	c.Ratio, c.Noise = math.Round(c.Counted/c.Plain*1000)/1000, math.Round(sums[costPlain2]/sums[costPlain]*1000)/1000
-	return c, nil
-}
-
-// askMany returns Envoy's processor time for a request of a listener, in microseconds.
-func (s *scopesBench) askMany(id model.ListenerID, n int) (float64, error) {
-	c, err := dialBench(s.port[id])
-	if err != nil {
-		return 0, err
-	}
-	defer c.conn.Close()
-	before, err := s.envoy.CPU()
-	if err != nil {
-		return 0, err
-	}
-	for i := range n {
-		host := s.hosts[i%len(s.hosts)]
-		status, _, err := c.get(host, "")
-		if err != nil || status != http.StatusOK {
-			return 0, fmt.Errorf("ask %s at %s: got %d, %w", host, id, status, err)
-		}
-	}
-	after, err := s.envoy.CPU()
-	return float64((after - before).Nanoseconds()) / 1000 / float64(n), err
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net"
 	"net/http"
 	"strconv"
@@ -25,7 +22,6 @@ import (
 
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
-	"fairlead.dev/lab/load"
 )
 
 const (
@@ -250,177 +246,4 @@ func (b *seeingBench) revoke(ctx context.Context) error {
 	case <-time.After(revokeLimit):
 		return fmt.Errorf("a stream goes on %s after its right is gone", revokeLimit)
 	}
-}
-
-// look has viewers look at top, and if they are to be, each edge scraped once a second, until stop is called.
-func (b *seeingBench) look(ctx context.Context, scraped bool) (stop func() error) {
-	ctx, cancel := context.WithCancel(ctx)
-	var wg sync.WaitGroup
-	var failed atomic.Pointer[error]
-	again := func(gap time.Duration, do func() error) {
-		wg.Go(func() {
-			for ctx.Err() == nil {
-				if err := do(); err != nil && ctx.Err() == nil {
-					failed.Store(&err)
-				}
-				_ = pause(ctx, gap)
-			}
-		})
-	}
-	local := b.local()
-	for range b.Viewers {
-		known := uint64(0)
-		again(0, func() error {
-			top, err := local.Top(ctx, console.TopQuestion{By: "routes", Limit: 20, After: known})
-			known = top.Sample
-			return err
-		})
-	}
-	if scraped {
-		for _, m := range b.edges {
-			again(time.Second, func() error { _, err := scrape(ctx, m, agentAt); return err })
-		}
-	}
-	return func() error {
-		cancel()
-		wg.Wait()
-		if err := failed.Load(); err != nil {
-			return fmt.Errorf("who looks fails: %w", *err)
-		}
-		return nil
-	}
-}
-
-// local is the console of the plane, asked on its own machine.
-func (b *seeingBench) local() console.Client {
-	return console.Client{URL: planeAt, HTTP: &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DialContext: b.machine.Dial}}}
-}
-
-// viewers measures how soon top shows a request to one of many viewers, what that costs Envoy, and whether counts are true.
-func (b *seeingBench) viewers(ctx context.Context) error {
-	b.progress("%d routes: %d viewers of top", b.row.Routes, b.Viewers)
-	t := &SeeingTop{Viewers: b.Viewers, Routes: askedRoutes}
-	b.row.Top = t
-	plain, err := b.underLoad(ctx, t)
-	if err != nil {
-		return err
-	}
-	stop := b.look(ctx, false)
-	seen, err := b.underLoad(ctx, t)
-	if err != nil {
-		return errors.Join(err, stop())
-	}
-	t.EnvoyRatio = math.Round(seen/plain*1000) / 1000
-	var took []float64
-	console, asker := b.local(), b.asker(0)
-	for i := range askedRoutes {
-		route := b.row.Routes/2 + i
-		name := fmt.Sprintf("HTTPRoute/%s/%s", b.namespace(route), routeName(route))
-		began := b.Now()
-		for range 3 {
-			if _, err := b.ask(ctx, asker, 0, seenHost(route)); err != nil {
-				return errors.Join(err, stop())
-			}
-		}
-		question := consoleTop
-		for shown := false; !shown; {
-			top, err := console.Top(ctx, question)
-			question.After = top.Sample
-			if err != nil || b.Now().Sub(began) > 30*time.Second {
-				return errors.Join(err, fmt.Errorf("top does not show %s", name), stop())
-			}
-			for _, r := range top.Rows {
-				shown = shown || r.Name == name && r.Rate > 0
-			}
-		}
-		took = append(took, millis(b.Now().Sub(began)))
-	}
-	t.SeenP50, t.SeenP99 = percentile(took, 0.5), percentile(took, 0.99)
-	return stop()
-}
-
-// consoleTop is what viewers ask for.
-var consoleTop = console.TopQuestion{By: "routes", Limit: 50}
-
-// underLoad asks some routes at each edge at a fixed rate, compares what top has counted with what clients have, and returns Envoy's
-// processor time a request at the first edge, in microseconds.
-func (b *seeingBench) underLoad(ctx context.Context, t *SeeingTop) (us float64, err error) {
-	const rate, duration = 20, 20 * time.Second // of each route at each edge
-	t.Rate = rate * askedRoutes
-	before, err := b.counted(ctx)
-	if err != nil {
-		return 0, err
-	}
-	envoy, err := b.agents[0].Envoy()
-	if err != nil {
-		return 0, err
-	}
-	used, err := processorTime(envoy.Pid.ID)
-	if err != nil {
-		return 0, err
-	}
-	sent := map[string]int{}
-	first := 0
-	var runs []*load.Run
-	names := []string{}
-	for edge, m := range b.edges {
-		for i := range askedRoutes {
-			route := 7 + i*(b.row.Routes/askedRoutes-1)
-			run, err := load.Start(ctx, load.Config{
-				Address: b.entrance(edge), Dial: m.Dial, Host: seenHost(route), Rate: rate, Concurrency: 4, Duration: duration, Now: b.Now,
-			})
-			if err != nil {
-				return 0, err
-			}
-			runs, names = append(runs, run), append(names, fmt.Sprintf("HTTPRoute/%s/%s", b.namespace(route), routeName(route)))
-		}
-	}
-	for i, run := range runs {
-		<-run.Done()
-		report := run.Stop()
-		if report.Failed > 0 {
-			return 0, fmt.Errorf("%d requests failed: %s", report.Failed, report.Why())
-		}
-		sent[names[i]] += report.Requests
-		if i < askedRoutes {
-			first += report.Requests
-		}
-	}
-	after, err := processorTime(envoy.Pid.ID)
-	if err != nil {
-		return 0, err
-	}
-	if err := pause(ctx, 2*time.Second); err != nil {
-		return 0, err
-	}
-	now, err := b.counted(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for name, n := range sent {
-		t.Counted = max(t.Counted, toFourth(math.Abs(float64(now[name]-before[name])/float64(n)-1)))
-	}
-	return float64((after - used).Microseconds()) / float64(first), nil
-}
-
-// counted are the requests of each route, by top.
-func (b *seeingBench) counted(ctx context.Context) (map[string]uint64, error) {
-	body, err := get(ctx, b.machine.HTTPClient(), planeAt+v1.TopPath+"?by=routes")
-	if err != nil {
-		return nil, err
-	}
-	defer body.Close()
-	raw, err := io.ReadAll(body)
-	if err != nil {
-		return nil, err
-	}
-	var t v1.Top
-	if err := json.Unmarshal(raw, &t); err != nil {
-		return nil, err
-	}
-	counts := map[string]uint64{}
-	for _, r := range t.Rows {
-		counts[r.Name] = r.Requests
-	}
-	return counts, nil
 }

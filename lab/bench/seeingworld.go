@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -225,6 +226,14 @@ func (b *seeingBench) ask(ctx context.Context, c *http.Client, edge int, host st
 // scrapes counts the series of an edge and of the plane, and takes the time of scrapes.
 func (b *seeingBench) scrapes(ctx context.Context) (err error) {
 	b.progress("%d routes: scrape", b.row.Routes)
+	envoy, err := b.agents[0].Envoy()
+	if err != nil {
+		return err
+	}
+	before, err := mainThread(envoy.Pid.ID)
+	if err != nil {
+		return err
+	}
 	var took []float64
 	for range 10 {
 		began := b.Now()
@@ -234,9 +243,25 @@ func (b *seeingBench) scrapes(ctx context.Context) (err error) {
 		took = append(took, millis(b.Now().Sub(began)))
 		time.Sleep(1200 * time.Millisecond) // a scrape shares the proxy's answer of a second ago
 	}
+	after, err := mainThread(envoy.Pid.ID)
+	if err != nil {
+		return err
+	}
+	b.row.MainThread = millis((after - before) / time.Duration(len(took)))
 	b.row.ScrapeP50, b.row.ScrapeMax = percentile(took, 0.5), percentile(took, 1)
 	b.row.PlaneSeries, err = scrape(ctx, b.machine, planeAt)
 	return err
+}
+
+// mainThread is the processor time that the first thread of a process has used.
+func mainThread(pid int) (time.Duration, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, pid))
+	if err != nil {
+		return 0, fmt.Errorf("read processor time: %w", err)
+	}
+	used, _, _ := strings.Cut(string(raw), " ") // nanoseconds (kernel: scheduler/sched-stats)
+	n, err := strconv.ParseInt(used, 10, 64)
+	return time.Duration(n), err
 }
 
 // scrape returns the number of series that are ours.
