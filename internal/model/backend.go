@@ -15,6 +15,15 @@ type GroupID string
 // Namespace is that of the group's Service.
 func (id GroupID) Namespace() string { return namespaceOf(string(id)) }
 
+// Service is the group's Service; ok is false for an ID of another form.
+func (id GroupID) Service() (namespace, name string, ok bool) {
+	parts := strings.SplitN(string(id), "/", 3)
+	if len(parts) != 3 {
+		return "", "", false
+	}
+	return parts[0], parts[1], true
+}
+
 // Ejection is a backend that a machine's proxy holds for failed: its outlier detection saw
 // requests of a group fail there.
 type Ejection struct {

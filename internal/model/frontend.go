@@ -102,6 +102,21 @@ type Frontend struct {
 	MaxFlows uint32 `json:"maxFlows,omitempty"`
 }
 
+// Named says whether a text names the frontend: as "tcp://192.0.2.1:80", by its VIP, with the port or without, or by its owner as
+// "NAMESPACE/NAME" or "KIND NAMESPACE/NAME". An empty one names all.
+func (f *Frontend) Named(text string) bool {
+	if key, err := ParseFrontend(text); err == nil {
+		return key == f.FrontendKey
+	}
+	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(text, "["), "]")); err == nil {
+		return a.Unmap() == f.VIP
+	}
+	if at, err := netip.ParseAddrPort(text); err == nil {
+		return at.Addr().Unmap() == f.VIP && at.Port() == f.Port
+	}
+	return text == "" || text == f.Owner.String() || text == f.Owner.Namespace+"/"+f.Owner.Name
+}
+
 // Target is a share of a frontend's flows.
 type Target struct {
 	Set    SetID  `json:"set"`

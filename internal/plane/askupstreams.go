@@ -3,7 +3,6 @@ package plane
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -134,13 +133,4 @@ func upstreamProblem(name string, s *v1alpha1.UpstreamStatus) (model.Problem, bo
 		}, true
 	}
 	return model.Problem{}, false
-}
-
-// serviceOf is the Service that a group's ID names.
-func serviceOf(id model.GroupID) (snapshot.Name, bool) {
-	parts := strings.SplitN(string(id), "/", 3)
-	if len(parts) != 3 {
-		return snapshot.Name{}, false
-	}
-	return snapshot.Name{Namespace: parts[0], Name: parts[1]}, true
 }

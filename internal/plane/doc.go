@@ -16,15 +16,13 @@
 //	upstreams, peers
 //	announce, changetraces,        what becomes of changes beside the machines: lines of the log,
 //	recorder                       traces, and who changed what
-//	requestmetrics, top, tap,      answers while somebody looks: rates and metrics of requests and
-//	flowtap, frontendmetrics,      frontends, single requests and flows, lists that are polled
-//	polled
+//	viewed                         what those who look are answered from, by package watch
 //	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,
 //	certificates, askflows,
-//	askupstreams, ask, routerows,  and the rows of routes as consoles watch them: routerows calls
-//	feed                           routes and counts again
+//	askupstreams, ask, routerows   and the rows of routes as consoles watch them: routerows calls
+//	                               routes and counts again
 //	frontend, checkers, handover,  what load balancers are sent: frontends and backends, checkers,
 //	newcomers, leaving, network,   the order in which machines come to a VIP and leave it, VIPs and
 //	frontendstatus, fleet,         peers; the type of a machine, and its addresses; the published
@@ -43,7 +41,8 @@
 // The pure parts are packages of their own: placement (the listeners of each machine), catalog (the
 // resources of each view), history (a Freeze, and the steps to roll back), health (checkers, and the
 // health of backends), progress (how far objects are programmed), provenance (the resources that
-// decide something). Package plane/status writes statuses.
+// decide something). Package plane/status writes statuses, and plane/watch answers those who look at machines: its
+// Viewers are a part of a Plane.
 //
 // It refuses to act without knowledge. Before its sources are synced it publishes nothing. For twice the
 // time-to-live after it began to lead it calls no machine lost, and takes back no Programmed condition of

@@ -40,8 +40,8 @@ func (p *Plane) Explain(ctx context.Context, r explain.Request) (explain.Explana
 func (p *Plane) dateDiscovered(ctx context.Context, groups []explain.Group) {
 	var names []snapshot.Name
 	for _, g := range groups {
-		if n, is := serviceOf(g.Group); is && g.Upstream != nil {
-			names = append(names, n)
+		if namespace, name, is := g.Group.Service(); is && g.Upstream != nil {
+			names = append(names, snapshot.Name{Namespace: namespace, Name: name})
 		}
 	}
 	if len(names) == 0 {
@@ -53,8 +53,8 @@ func (p *Plane) dateDiscovered(ctx context.Context, groups []explain.Group) {
 	}
 	now := p.config.Now()
 	for i := range groups {
-		n, _ := serviceOf(groups[i].Group)
-		if service, is := found[n]; is && groups[i].Upstream != nil {
+		namespace, name, _ := groups[i].Group.Service()
+		if service, is := found[snapshot.Name{Namespace: namespace, Name: name}]; is && groups[i].Upstream != nil {
 			d := explain.Discovered{Upstream: service.Upstream, Object: service.From.Object, Held: service.Held, Failing: service.Failing}
 			if at := service.From.Seen; !at.IsZero() {
 				d.Age = max(now.Sub(at), 1)

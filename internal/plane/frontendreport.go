@@ -9,7 +9,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"fairlead.dev/internal/balance"
 	"fairlead.dev/internal/catalog"
@@ -201,20 +200,6 @@ func (p *Plane) Backends(ctx context.Context, of string) ([]model.BackendStatus,
 	return f.rows, err
 }
 
-// named says whether a text names a frontend.
-func named(f *model.Frontend, of string) bool {
-	if key, err := model.ParseFrontend(of); err == nil {
-		return key == f.FrontendKey
-	}
-	if a, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(of, "["), "]")); err == nil {
-		return a.Unmap() == f.VIP
-	}
-	if at, err := netip.ParseAddrPort(of); err == nil {
-		return at.Addr().Unmap() == f.VIP && at.Port() == f.Port
-	}
-	return of == "" || of == f.Owner.String() || of == f.Owner.Namespace+"/"+f.Owner.Name
-}
-
 // frontendNames are what a frontend may be named by, each once.
 func (l *loop) frontendNames() []string {
 	names := map[string]bool{}
@@ -265,7 +250,7 @@ func (l *loop) backendStatuses(of string, figures map[string]southbound.Figures)
 		}
 	}
 	for key, e := range l.frontends.all() {
-		if !named(e.frontend, of) {
+		if !e.frontend.Named(of) {
 			continue
 		}
 		matched = true

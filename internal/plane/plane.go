@@ -29,6 +29,7 @@ import (
 	"fairlead.dev/internal/history"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane/status"
+	"fairlead.dev/internal/plane/watch"
 	apisource "fairlead.dev/internal/source/api"
 	"fairlead.dev/internal/source/cloud"
 	"fairlead.dev/internal/southbound"
@@ -159,6 +160,8 @@ func (c Config) complete() (Config, error) {
 
 // Plane is one plane: the leader of its API, or a standby.
 type Plane struct {
+	*watch.Viewers // top, tap and the lists that are watched
+
 	config  Config
 	started time.Time
 
@@ -173,10 +176,8 @@ type Plane struct {
 	// For consoles.
 	flowing   flowQueue
 	figured   singleflight.Group // while they are asked for figures
-	top       top
-	routes    *feed[model.RouteRow]
+	routes    *watch.List[model.RouteRow]
 	bringing  atomic.Bool // its rows are being brought up to date
-	watched   watched
 	statuses  common[model.Status]
 	revisions common[[]model.Revision]
 
@@ -205,7 +206,6 @@ type Plane struct {
 	// before anything that uses them begins.
 	machines *registry
 	server   *southbound.Server
-	tapped   atomic.Int32 // taps that are open
 	trust    *trust
 	// authority is nil until then. Others ask for it meanwhile.
 	authority atomic.Pointer[southbound.Authorities]
@@ -241,9 +241,8 @@ func New(c Config) (*Plane, error) {
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, read: c.ReadAddress, log: c.Log,
 		changed: func() { signal(p.signals.term) }, took: p.before.note,
 	}
-	p.top = top{now: c.Now, sample: p.figures}
-	p.watched = newWatched(p)
-	p.routes = newFeed(func(r model.RouteRow) string { return r.Owner.Namespace })
+	p.Viewers = watch.New(watch.Config{Plane: viewed{p}, Machines: viewed{p}, Lists: viewed{p}, Now: c.Now, Log: c.Log})
+	p.routes = watch.NewList(func(r model.RouteRow) string { return r.Owner.Namespace })
 	writes := newWriteMetrics()
 	p.writer = status.NewWriter(status.Config{
 		Client: p.client, Rate: c.StatusRate, Log: c.Log, Now: c.statusNow, After: c.statusAfter, Random: c.Random, Meter: writes,

@@ -8,21 +8,22 @@ import (
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/listing"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/watch"
 	"fairlead.dev/internal/translate"
 )
 
 // routeRows keeps the routes as consoles are shown them, once somebody has asked. They are changed host by host: there may be
-// 20,000, and one changes. It belongs to the loop; consoles read the feed.
+// 20,000, and one changes. It belongs to the loop; consoles read the list.
 type routeRows struct {
-	feed  *feed[model.RouteRow]
+	list  *watch.List[model.RouteRow]
 	made  bool
 	stale map[model.HostKey]bool
 	of    map[any]map[model.HostKey]bool // hosts with routes to a group (model.GroupID) or a set (model.SetID)
 	shown map[model.HostKey][]any        // the groups and sets of a host
 }
 
-func newRouteRows(f *feed[model.RouteRow]) *routeRows {
-	return &routeRows{feed: f, stale: map[model.HostKey]bool{}, of: map[any]map[model.HostKey]bool{}, shown: map[model.HostKey][]any{}}
+func newRouteRows(list *watch.List[model.RouteRow]) *routeRows {
+	return &routeRows{list: list, stale: map[model.HostKey]bool{}, of: map[any]map[model.HostKey]bool{}, shown: map[model.HostKey][]any{}}
 }
 
 // note notes the hosts whose rows a change may change.
@@ -67,7 +68,7 @@ func (p *Plane) bringRoutes(ctx context.Context) error {
 // followRoutes has the rows brought up to date while somebody watches them.
 func (l *loop) followRoutes(ctx context.Context) {
 	p := l.plane
-	if p.routes.watchers.Load() > 0 && len(l.routeRows.stale) > 0 && p.bringing.CompareAndSwap(false, true) {
+	if p.routes.Watched() && len(l.routeRows.stale) > 0 && p.bringing.CompareAndSwap(false, true) {
 		go func() {
 			defer p.bringing.Store(false)
 			_ = p.bringRoutes(ctx) // the next beat tries again
@@ -88,7 +89,7 @@ func (r *routeRows) bring(l *loop) (all bool) {
 		return true
 	}
 	began := time.Now() // setting the clock does not matter
-	r.feed.change(l.rev, func(list *listing.List[model.RouteRow]) {
+	r.list.Change(l.rev, func(list *listing.List[model.RouteRow]) {
 		for k := range r.stale {
 			list.Put(string(k.Listener)+" "+k.Host, r.rowsOf(l, k, hosts[k]))
 			if delete(r.stale, k); time.Since(began) > bringTime {

@@ -28,17 +28,17 @@ func (p *Plane) Routes(ctx context.Context, f RouteFilter) ([]model.RouteRow, er
 	if err := p.bringRoutes(ctx); err != nil {
 		return nil, err
 	}
-	return f.of(p.routes.rows()), nil
+	return f.of(p.routes.Rows()), nil
 }
 
 // WatchRoutes waits for changes of the routes of a namespace's owners, or of all, after a position; nil: from nothing.
 func (p *Plane) WatchRoutes(ctx context.Context, after *console.Position, namespace string) (console.Update, error) {
-	release := p.routes.watch()
+	release := p.routes.Watch()
 	defer release()
 	if err := p.bringRoutes(ctx); err != nil {
 		return console.Update{}, err
 	}
-	return p.routes.follow(ctx, p.serving.Load(), after, namespace)
+	return p.routes.Follow(ctx, p.serving.Load(), after, namespace)
 }
 
 // RouteFigures are rows with the requests that the proxies which answer in time have counted, and with how many backends are healthy.

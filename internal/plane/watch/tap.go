@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"context"
@@ -24,21 +24,21 @@ const (
 
 // Tap calls show with requests of clients as machines answer them, until ctx is done or show fails. It logs who looks, and
 // at what.
-func (p *Plane) Tap(ctx context.Context, who string, f model.TapFilter, show func(model.TapEvent) error) error {
-	if p.serving.Load() == 0 {
-		return errNoAnswer
+func (v *Viewers) Tap(ctx context.Context, who string, f model.TapFilter, show func(model.TapEvent) error) error {
+	if err := v.served(); err != nil {
+		return err
 	}
-	if p.tapped.Add(1) > maxTaps {
-		p.tapped.Add(-1)
-		return fmt.Errorf("%d taps are open already: close one", maxTaps)
+	release, err := v.open()
+	if err != nil {
+		return err
 	}
-	defer p.tapped.Add(-1)
-	t := p.server.Tap(f, 0)
+	defer release()
+	t := v.config.Machines.Tap(f, 0)
 	defer t.Close()
-	shown, began := 0, p.config.Now()
-	p.config.Log.Info("requests are tapped", "by", who, "filter", f.String())
+	shown, began := 0, v.config.Now()
+	v.config.Log.Info("requests are tapped", "by", who, "filter", f.String())
 	defer func() {
-		p.config.Log.Info("requests are tapped no more", "by", who, "filter", f.String(), "shown", shown, "for", p.config.Now().Sub(began).Round(time.Second))
+		v.config.Log.Info("requests are tapped no more", "by", who, "filter", f.String(), "shown", shown, "for", v.config.Now().Sub(began).Round(time.Second))
 	}()
 	ticker := time.NewTicker(tapLook)
 	defer ticker.Stop()
@@ -59,7 +59,7 @@ func (p *Plane) Tap(ctx context.Context, who string, f model.TapFilter, show fun
 			shown++
 		case <-ticker.C:
 			e := model.TapEvent{Dropped: t.Dropped()}
-			late := p.config.Now().Sub(began) >= tapPatience
+			late := v.config.Now().Sub(began) >= tapPatience
 			now := map[string]model.TapMachine{}
 			for name, s := range t.Machines() {
 				m := model.TapMachine{Machine: name, Percent: s.Percent, Unable: s.Unable}
@@ -87,12 +87,21 @@ func (p *Plane) Tap(ctx context.Context, who string, f model.TapFilter, show fun
 	}
 }
 
+// open takes one of the taps that there may be, until release is called.
+func (v *Viewers) open() (release func(), err error) {
+	if v.tapped.Add(1) > maxTaps {
+		v.tapped.Add(-1)
+		return nil, fmt.Errorf("%d taps are open already: close one", maxTaps)
+	}
+	return func() { v.tapped.Add(-1) }, nil
+}
+
 // decided adds what an explanation says of the route: the resource and the rule that the request follows, and the Service.
 func decided(r *model.TapRecord) {
 	if source := explain.RouteOf(r.Route); source.Kind != "" {
 		r.Owner, r.Rule = source.Object.String(), source.Field
 	}
-	if n, is := serviceOf(r.Group); is {
-		r.Service = n.Namespace + "/" + n.Name
+	if namespace, name, is := r.Group.Service(); is {
+		r.Service = namespace + "/" + name
 	}
 }

@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"context"
@@ -21,12 +21,12 @@ const mostTotals = 5_000
 const mostLoads = 500
 
 // RequestMetrics are the metrics of requests of all machines, or of one namespace, by the last answers of the proxies.
-func (p *Plane) RequestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
-	if p.serving.Load() == 0 {
-		return nil, errNoAnswer
+func (v *Viewers) RequestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
+	if err := v.served(); err != nil {
+		return nil, err
 	}
-	r, figures := prometheus.NewRegistry(), p.top.latest(ctx)
-	for _, c := range []prometheus.Collector{&fleetCollector{figures, namespace}, p.frontendsOf(ctx, namespace, figures)} {
+	r, figures := prometheus.NewRegistry(), v.top.latest(ctx)
+	for _, c := range []prometheus.Collector{&fleetCollector{figures, namespace}, v.frontendsOf(ctx, namespace, figures)} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"context"
@@ -19,10 +19,8 @@ func TestRequestMetricsOfANamespace(t *testing.T) {
 		v.Seconds.Add(0.03, 7)
 		return model.TrafficTotal{By: by, Name: name, Volume: v}
 	}
-	p := &Plane{}
-	p.serving.Store(1)
-	p.top.now = time.Now
-	p.top.sample = func(context.Context) map[string]southbound.Figures {
+	view := &Viewers{config: Config{Plane: fake{epoch: 1}}}
+	view.top = top{now: time.Now, sample: func(context.Context) map[string]southbound.Figures {
 		all := southbound.Figures{Totals: []model.TrafficTotal{
 			total("namespaces", "shop"), total("namespaces", "bank"), total("listeners", "http-80"), total("upstreams", "east"),
 			total("routes", "HTTPRoute/shop/cart"), total("routes", "HTTPRoute/bank/pay"), total("of a later version", "shop"),
@@ -33,9 +31,9 @@ func TestRequestMetricsOfANamespace(t *testing.T) {
 			}})
 		}
 		return map[string]southbound.Figures{"edge-1": all, "edge-2": all}
-	}
+	}}
 	series := func(namespace string) (names []string, of map[string]int) {
-		g, err := p.RequestMetrics(t.Context(), namespace)
+		g, err := view.RequestMetrics(t.Context(), namespace)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"context"
@@ -25,7 +25,7 @@ type frontendCollector struct {
 }
 
 // frontendsOf are what the data planes of machines have counted of the frontends of a namespace, or of all.
-func (p *Plane) frontendsOf(ctx context.Context, namespace string, figures map[string]southbound.Figures) *frontendCollector {
+func (v *Viewers) frontendsOf(ctx context.Context, namespace string, figures map[string]southbound.Figures) *frontendCollector {
 	c := &frontendCollector{figures: figures}
 	if namespace == "" {
 		return c
@@ -34,17 +34,12 @@ func (p *Plane) frontendsOf(ctx context.Context, namespace string, figures map[s
 	if !slices.ContainsFunc(slices.Collect(maps.Values(figures)), func(f southbound.Figures) bool { return len(f.Frontends) > 0 }) {
 		return c
 	}
-	wanted, err := question(ctx, p, func(l *loop) map[model.FrontendKey]bool {
-		keys := map[model.FrontendKey]bool{}
-		for key, e := range l.frontends.all() {
-			if e.frontend.Owner.Namespace == namespace {
-				keys[key] = true
-			}
-		}
-		return keys
-	})
-	if err == nil { // else whose they are is not known: they are told to nobody
-		c.wanted = wanted
+	own, err := v.config.Plane.Frontends(ctx, func(f *model.Frontend) bool { return f.Owner.Namespace == namespace })
+	if err != nil { // whose they are is not known: they are told to nobody
+		return c
+	}
+	for _, f := range own {
+		c.wanted[f.FrontendKey] = true
 	}
 	return c
 }

@@ -13,9 +13,8 @@ import (
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"fairlead.dev/internal/console"
-	"fairlead.dev/internal/delta"
-	"fairlead.dev/internal/listing"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/plane/watch"
 )
 
 // watcher follows a list as a reader of its stream does.
@@ -26,7 +25,7 @@ type watcher struct {
 	updates int
 }
 
-func newWatcher(t *testing.T, watch console.Watch, namespace string) *watcher {
+func newWatcher(t *testing.T, follow console.Watch, namespace string) *watcher {
 	t.Helper()
 	w := &watcher{known: map[string]string{}}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -36,7 +35,7 @@ func newWatcher(t *testing.T, watch console.Watch, namespace string) *watcher {
 		defer close(done)
 		var after *console.Position
 		for ctx.Err() == nil {
-			u, err := watch(ctx, after, namespace)
+			u, err := follow(ctx, after, namespace)
 			if err != nil {
 				continue
 			}
@@ -73,7 +72,12 @@ func (w *watcher) knows(rows []model.RouteRow) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	want := map[string]string{}
-	for key, rows := range grouped(rows, func(r model.RouteRow) string { return string(r.Listener) + " " + r.Host }) {
+	blocks := map[string][]model.RouteRow{}
+	for _, r := range rows {
+		key := string(r.Listener) + " " + r.Host
+		blocks[key] = append(blocks[key], r)
+	}
+	for key, rows := range blocks {
 		text, err := json.Marshal(rows)
 		if err != nil {
 			return err
@@ -102,10 +106,10 @@ func TestRoutesAreWatched(t *testing.T) {
 				return err
 			}
 			whole, err := question(t.Context(), p.Plane, func(l *loop) []model.RouteRow {
-				f := newFeed(func(model.RouteRow) string { return "" })
+				f := watch.NewList(func(model.RouteRow) string { return "" })
 				for rows := newRouteRows(f); !rows.bring(l); {
 				}
-				return f.rows()
+				return f.Rows()
 			})
 			if err == nil && !reflect.DeepEqual(rows, whole) {
 				err = fmt.Errorf("the rows are %+v, and %+v if they are made as a whole", rows, whole)
@@ -155,7 +159,7 @@ func TestRoutesAreWatched(t *testing.T) {
 	if none.updates > 1 || len(none.known) > 0 {
 		t.Errorf("who watches another namespace was told %d times: %v", none.updates, none.known)
 	}
-	if got := (RouteFilter{Namespace: "elsewhere"}).of(p.routes.rows()); len(got) != 0 {
+	if got := (RouteFilter{Namespace: "elsewhere"}).of(p.routes.Rows()); len(got) != 0 {
 		t.Errorf("another namespace has %+v", got)
 	}
 }
@@ -185,23 +189,5 @@ func TestPolledListsAreWatched(t *testing.T) {
 	defer w.mu.Unlock()
 	if w.resets != 1 {
 		t.Errorf("the watcher began anew %d times", w.resets)
-	}
-}
-
-// TestOtherEpochsBeginAnew: a position of another plane's list says nothing of this one.
-func TestOtherEpochsBeginAnew(t *testing.T) {
-	f := newFeed(func(model.RouteRow) string { return "" })
-	f.change(delta.Revision{Epoch: 3, Number: 7}, func(l *listing.List[model.RouteRow]) { l.Put("k", []model.RouteRow{{Host: "a"}}) })
-	u, err := f.follow(t.Context(), 3, nil, "")
-	if err != nil || !u.Reset || u.At != (console.Position{Epoch: 3, Revision: 7, Change: 1}) {
-		t.Fatalf("the list begins with %+v: %v", u, err)
-	}
-	if u, err = f.follow(t.Context(), 4, &u.At, ""); err != nil || !u.Reset {
-		t.Errorf("in another epoch it is told %+v: %v", u, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if u, err = f.follow(ctx, 4, &u.At, ""); err == nil {
-		t.Errorf("nothing has changed, and it is told %+v", u)
 	}
 }

@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"context"
@@ -47,14 +47,14 @@ type topTimes struct {
 
 // Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes one or two. While the last
 // is the one that is named, it waits for the next; 0 names none.
-func (p *Plane) Top(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {
-	if p.serving.Load() == 0 {
-		return model.Top{}, errNoAnswer
+func (v *Viewers) Top(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {
+	if err := v.served(); err != nil {
+		return model.Top{}, err
 	}
 	if q.By == traffic.Routes || q.By == traffic.Hosts {
-		p.top.times.look(p.server.Tap)
+		v.top.times.look(v.config.Machines.Tap)
 	}
-	return p.top.ask(ctx, q, after)
+	return v.top.ask(ctx, q, after)
 }
 
 func (t *top) ask(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {

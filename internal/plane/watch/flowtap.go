@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"context"
@@ -26,33 +26,33 @@ type flowScope struct {
 
 // TapFlows calls show with flows of clients as they begin, move and end, until ctx is done or show fails. It logs who looks,
 // and at what.
-func (p *Plane) TapFlows(ctx context.Context, who string, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
-	if p.serving.Load() == 0 {
-		return errNoAnswer
+func (v *Viewers) TapFlows(ctx context.Context, who string, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
+	if err := v.served(); err != nil {
+		return err
 	}
-	scope, err := p.flowScope(ctx, q)
+	scope, err := v.flowScope(ctx, q)
 	if err != nil {
 		return err
 	}
-	if p.tapped.Add(1) > maxTaps {
-		p.tapped.Add(-1)
-		return fmt.Errorf("%d taps are open already: close one", maxTaps)
+	release, err := v.open()
+	if err != nil {
+		return err
 	}
-	defer p.tapped.Add(-1)
-	t := p.server.FlowTap()
+	defer release()
+	t := v.config.Machines.FlowTap()
 	defer t.Close()
-	v := &flowView{plane: p, question: q, tap: t, show: show, began: p.config.Now(), said: map[string]model.FlowTapMachine{}}
-	v.aim(scope)
-	p.config.Log.Info("flows are tapped", "by", who, "of", q.Of, "namespace", q.Namespace, "client", q.Client, "backend", q.Backend)
+	view := &flowView{viewers: v, question: q, tap: t, show: show, began: v.config.Now(), said: map[string]model.FlowTapMachine{}}
+	view.aim(scope)
+	v.config.Log.Info("flows are tapped", "by", who, "of", q.Of, "namespace", q.Namespace, "client", q.Client, "backend", q.Backend)
 	defer func() {
-		p.config.Log.Info("flows are tapped no more", "by", who, "of", q.Of, "namespace", q.Namespace, "shown", v.shown, "for", p.config.Now().Sub(v.began).Round(time.Second))
+		v.config.Log.Info("flows are tapped no more", "by", who, "of", q.Of, "namespace", q.Namespace, "shown", view.shown, "for", v.config.Now().Sub(view.began).Round(time.Second))
 	}()
-	return v.run(ctx)
+	return view.run(ctx)
 }
 
 // flowView is one viewer.
 type flowView struct {
-	plane    *Plane
+	viewers  *Viewers
 	question model.FlowTapQuestion
 	tap      *southbound.FlowTap
 	show     func(model.FlowTapEvent) error
@@ -100,7 +100,7 @@ func (v *flowView) run(ctx context.Context) error {
 				return err
 			}
 		case <-ticker.C:
-			scope, err := v.plane.flowScope(ctx, v.question)
+			scope, err := v.viewers.flowScope(ctx, v.question)
 			if err == nil || len(scope.owners) == 0 && scope.names != nil {
 				v.aim(scope) // what is gone is watched no more
 			}
@@ -118,7 +118,7 @@ func (v *flowView) look() error {
 		v.told = v.filter.Frontends
 		e.Frontends = v.told
 	}
-	late := v.plane.config.Now().Sub(v.began) >= tapPatience
+	late := v.viewers.config.Now().Sub(v.began) >= tapPatience
 	now, states := map[string]model.FlowTapMachine{}, v.tap.Machines()
 	for name := range v.scope.machines {
 		m, s := model.FlowTapMachine{Machine: name, Notes: states[name].Notes}, states[name]
@@ -141,34 +141,27 @@ func (v *flowView) look() error {
 }
 
 // flowScope are the frontends that a question is about.
-func (p *Plane) flowScope(ctx context.Context, q model.FlowTapQuestion) (flowScope, error) {
-	s, err := question(ctx, p, func(l *loop) flowScope {
-		s := flowScope{owners: map[model.FrontendKey]string{}, machines: map[string]bool{}}
-		for key, e := range l.frontends.all() {
-			if q.Namespace != "" && e.frontend.Owner.Namespace != q.Namespace {
-				continue
-			}
-			if !named(e.frontend, q.Of) {
-				continue
-			}
-			s.owners[key] = e.frontend.Owner.String()
-			for _, name := range e.frontend.Machines {
-				s.machines[name] = true
-			}
+func (v *Viewers) flowScope(ctx context.Context, q model.FlowTapQuestion) (flowScope, error) {
+	s := flowScope{owners: map[model.FrontendKey]string{}, machines: map[string]bool{}}
+	inside := func(f *model.Frontend) bool { return q.Namespace == "" || f.Owner.Namespace == q.Namespace }
+	list, err := v.config.Plane.Frontends(ctx, func(f *model.Frontend) bool { return inside(f) && f.Named(q.Of) })
+	if err == nil && len(list) == 0 {
+		var others []*model.Frontend
+		others, err = v.config.Plane.Frontends(ctx, inside)
+		s.names = []string{}
+		for _, f := range others {
+			s.names = append(s.names, f.String(), f.Owner.Namespace+"/"+f.Owner.Name)
 		}
-		if len(s.owners) == 0 {
-			s.names = []string{}
-			for key, e := range l.frontends.all() {
-				if q.Namespace == "" || e.frontend.Owner.Namespace == q.Namespace {
-					s.names = append(s.names, key.String(), e.frontend.Owner.Namespace+"/"+e.frontend.Owner.Name)
-				}
-			}
+	}
+	for _, f := range list {
+		s.owners[f.FrontendKey] = f.Owner.String()
+		for _, name := range f.Machines {
+			s.machines[name] = true
 		}
-		return s
-	})
+	}
 	switch {
 	case err != nil:
-		return s, err
+		return flowScope{}, err
 	case len(s.owners) > maxTapFrontends:
 		return s, console.None(fmt.Sprintf("%d frontends match, and at most %d are shown at once: name one, or its owner", len(s.owners), maxTapFrontends))
 	case len(s.owners) == 0 && len(s.names) == 0:

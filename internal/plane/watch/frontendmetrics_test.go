@@ -1,4 +1,4 @@
-package plane
+package watch
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func TestFrontendMetrics(t *testing.T) {
 	if len(own) != 4 || own["fairlead_lb_new_flows_total tcp://192.0.2.1:81 edge-1"] != 2 || own["fairlead_lb_bytes_total tcp://192.0.2.1:81 edge-1"] != 600 {
 		t.Errorf("a namespace has %v", own)
 	}
-	if none := series(new(Plane).frontendsOf(t.Context(), "shop", nil)); len(none) != 0 {
+	if none := series(new(Viewers).frontendsOf(t.Context(), "shop", nil)); len(none) != 0 {
 		t.Errorf("without frontends there are %v", none)
 	}
 	var many []model.FrontendFigures
