@@ -84,8 +84,8 @@ func (f *restoreFlags) approval(c *cobra.Command) embedded.Approval {
 			return nil, err
 		}
 		review := restoreReview{backup: r.Backup, now: time.Now(), authority: f.authority}
-		review.restored, review.unread = accessOf(ctx, r.Restored, review.now)
-		review.present, review.unknown = accessOf(ctx, r.Present, review.now)
+		review.restored, review.unread = credentialsOf(ctx, r.Restored, review.now)
+		review.present, review.unknown = credentialsOf(ctx, r.Present, review.now)
 		files, err := review.files()
 		if err != nil {
 			return nil, err
@@ -108,13 +108,13 @@ func (f *restoreFlags) pending() error {
 	return fmt.Errorf("an earlier restore left the agents' authority in %s, and no plane has started since to adopt it. Do one of these: start the plane once, stop it, and restore again; or move %s away, the directory that the earlier restore put aside into its place, and restore again; or restore with --authority new", path, f.dataDir)
 }
 
-// accessOf is who is let in by a plane with that database.
-func accessOf(ctx context.Context, d embedded.Database, now time.Time) (plane.Access, error) {
-	stored, err := d.Read(ctx, plane.AccessKeys()...)
+// credentialsOf are those that a plane with that database accepts.
+func credentialsOf(ctx context.Context, d embedded.Database, now time.Time) (plane.Credentials, error) {
+	stored, err := d.Read(ctx, plane.CredentialPrefixes()...)
 	if err != nil {
-		return plane.Access{}, err
+		return plane.Credentials{}, err
 	}
-	return plane.ReadAccess(stored, now)
+	return plane.ReadCredentials(stored, now)
 }
 
 // restoreReview is what whoever restores should know before.
@@ -122,7 +122,7 @@ type restoreReview struct {
 	backup            embedded.Manifest
 	now               time.Time
 	authority         string
-	restored, present plane.Access
+	restored, present plane.Credentials
 	unread, unknown   error // why they could not be read
 }
 

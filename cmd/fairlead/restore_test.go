@@ -23,7 +23,7 @@ import (
 )
 
 // stored is a database with machines ("name=key"), a token that can be used and an authority.
-func stored(t *testing.T, now time.Time, ca *southbound.CA, token string, machines ...string) plane.Access {
+func stored(t *testing.T, now time.Time, ca *southbound.CA, token string, machines ...string) plane.Credentials {
 	t.Helper()
 	objects := map[string][]byte{}
 	put := func(key string, o any) {
@@ -50,7 +50,7 @@ func stored(t *testing.T, now time.Time, ca *southbound.CA, token string, machin
 		t.Fatal(err)
 	}
 	secret(plane.AuthoritySecret, corev1.SecretTypeOpaque, map[string][]byte{"authority.pem": data})
-	a, err := plane.ReadAccess(objects, now)
+	a, err := plane.ReadCredentials(objects, now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func NewAuthorityFile(now time.Time) ([]byte, error) {
 
 // AuthorityFile is a Config.AuthorityFile with the authorities of one database, for a plane that starts
 // on another.
-func (a Access) AuthorityFile(other Access) ([]byte, error) {
+func (a Credentials) AuthorityFile(other Credentials) ([]byte, error) {
 	if a.authority == nil {
 		return nil, errors.New("there is no authority of agents")
 	}

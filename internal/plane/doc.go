@@ -32,7 +32,7 @@
 //	objects, metrics               reports of machines, objects of the snapshot
 //	infrastructure, gatewayapi     objects that represent Gateways; the version of Gateway API
 //	keeper, keeperread, vault      revisions that outlive the plane
-//	authorityfile, access,         machines that join and connect: tokens and pods identify machines,
+//	authorityfile, credentials,    machines that join and connect: tokens and pods identify machines,
 //	rotation, trust, machines,     authorities that replace each other decide which certificates are
 //	tokens, authority, keys        valid
 //	owner, pods, readapi, lease,   the election, and the rest

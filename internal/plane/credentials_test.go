@@ -21,21 +21,21 @@ import (
 	"fairlead.dev/internal/embedded"
 )
 
-// access is what the API's database says now, as a restore reads it out of a backup.
-func (r *rig) access() Access {
+// credentials are what the API's database says now, as a restore reads it out of a backup.
+func (r *rig) credentials() Credentials {
 	r.t.Helper()
 	file := filepath.Join(r.t.TempDir(), "backup.tar")
 	if err := embedded.Backup(context.Background(), shared.dir, file, "test"); err != nil {
 		r.t.Fatal(err)
 	}
 	looked := errors.New("looked at")
-	var a Access
+	var a Credentials
 	err := embedded.Restore(context.Background(), filepath.Join(r.t.TempDir(), "data"), file, func(ctx context.Context, b embedded.Replacement) (map[string][]byte, error) {
-		stored, err := b.Restored.Read(ctx, AccessKeys()...)
+		stored, err := b.Restored.Read(ctx, CredentialPrefixes()...)
 		if err != nil {
 			return nil, err
 		}
-		if a, err = ReadAccess(stored, time.Now()); err != nil {
+		if a, err = ReadCredentials(stored, time.Now()); err != nil {
 			return nil, err
 		}
 		return nil, looked
@@ -46,8 +46,8 @@ func (r *rig) access() Access {
 	return a
 }
 
-// TestAccessThatABackupBringsBack: what a restore says is read from the databases themselves.
-func TestAccessThatABackupBringsBack(t *testing.T) {
+// TestCredentialsThatABackupBringsBack: what a restore says is read from the databases themselves.
+func TestCredentialsThatABackupBringsBack(t *testing.T) {
 	r := newRig(t)
 	ctx := context.Background()
 	machine := func(name, keys string) *v1alpha1.Machine {
@@ -56,7 +56,7 @@ func TestAccessThatABackupBringsBack(t *testing.T) {
 	again, revoked := parse(t, r.token("edge-5", time.Hour)), parse(t, r.token("edge-6", time.Hour)) // they make the authority, too
 	r.create(machine("deleted", "k1"), machine("anew", "k2"), machine("renewed", "k3"), machine("same", "k4"),
 		&v1alpha1.Machine{ObjectMeta: metav1.ObjectMeta{Name: "never-joined"}})
-	before := r.access()
+	before := r.credentials()
 	if got := before.Machines(); !slices.Equal(got, []string{"anew", "deleted", "renewed", "same"}) || len(before.Tokens()) != 2 {
 		t.Errorf("the backup has %v, %+v", got, before.Tokens())
 	}
@@ -74,7 +74,7 @@ func TestAccessThatABackupBringsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.token("edge-7", time.Hour) // one that the backup does not have
-	check := func(what string, c AccessChange, authority, retired bool, tokens ...string) {
+	check := func(what string, c CredentialChange, authority, retired bool, tokens ...string) {
 		t.Helper()
 		var ids []string
 		for _, token := range c.Tokens {
@@ -86,16 +86,16 @@ func TestAccessThatABackupBringsBack(t *testing.T) {
 			t.Errorf("%s it is %+v, want tokens %v", what, c, tokens)
 		}
 	}
-	check("at first", before.Replacing(r.access()), false, false, revoked.ID)
+	check("at first", before.Replacing(r.credentials()), false, false, revoked.ID)
 	if _, err := RotateAuthority(ctx, r.client, time.Now); err != nil {
 		t.Fatal(err)
 	}
-	during := r.access()
+	during := r.credentials()
 	check("of before a rotation", before.Replacing(during), true, false, revoked.ID)
 	if _, err := RetireAuthority(ctx, r.client, time.Now, []string{"anew", "later", "renewed", "same"}); err != nil {
 		t.Fatal(err)
 	}
-	now := r.access()
+	now := r.credentials()
 	check("of before a retirement", before.Replacing(now), true, true, again.ID, revoked.ID)
 	if c := during.Replacing(now); !c.Authority || !c.Retired {
 		t.Errorf("of during a rotation it is %+v", c)
@@ -122,7 +122,7 @@ func TestAuthorityOfARestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.stop()
-	present := r.access()
+	present := r.credentials()
 	take := func(text []byte, err error) *running {
 		t.Helper()
 		if err == nil {
@@ -165,13 +165,13 @@ func TestAuthorityOfARestore(t *testing.T) {
 	p.stop()
 
 	// The database has a new authority now, and gets back the one that the machine knows.
-	p = take(present.AuthorityFile(r.access()))
+	p = take(present.AuthorityFile(r.credentials()))
 	a.connect(p.AgentAddress().String())
 	a.served()
 	p.stop()
 
 	printed := r.token("edge-2", time.Hour)
-	p = take(present.AuthorityFile(r.access())) // those that are there already
+	p = take(present.AuthorityFile(r.credentials())) // those that are there already
 	if err := newFakeAgent(t, "edge-2").join(p.AgentAddress().String(), printed); err != nil {
 		t.Errorf("with a token of the same authority: %v", err)
 	}

@@ -15,37 +15,37 @@ import (
 	apisource "fairlead.dev/internal/source/api"
 )
 
-// Where an API server keeps what Access is read from, below its own prefix.
+// Where an API server keeps what Credentials are read from, below its own prefix.
 const (
 	storedMachines = "fairlead.dev/machines/"
 	storedSecrets  = "secrets/" + Namespace + "/"
 )
 
-// AccessKeys are the prefixes of what ReadAccess wants to be given of a database.
-func AccessKeys() []string { return []string{storedMachines, storedSecrets} }
+// CredentialPrefixes are the prefixes of what ReadCredentials wants to be given of a database.
+func CredentialPrefixes() []string { return []string{storedMachines, storedSecrets} }
 
-// Access is who can connect to a plane that has a certain database.
-type Access struct {
+// Credentials are those that a plane with a certain database accepts of machines.
+type Credentials struct {
 	keys      map[string][]string  // by machine, the newest first
 	tokens    map[string]TokenInfo // that can be used, by ID
 	authority map[string][]byte    // fields of the Secret; nil: there is none
 	pins      []string             // of the authorities, that by which planes are known first
 }
 
-// ReadAccess reads the objects of a database, by key, as an API server has stored them.
-func ReadAccess(stored map[string][]byte, now time.Time) (Access, error) {
+// ReadCredentials reads the objects of a database, by key, as an API server has stored them.
+func ReadCredentials(stored map[string][]byte, now time.Time) (Credentials, error) {
 	scheme, err := apisource.NewScheme()
 	if err != nil {
-		return Access{}, err
+		return Credentials{}, err
 	}
 	decoder := serializer.NewCodecFactory(scheme).UniversalDeserializer()
-	a := Access{keys: map[string][]string{}, tokens: map[string]TokenInfo{}}
+	a := Credentials{keys: map[string][]string{}, tokens: map[string]TokenInfo{}}
 	for key, value := range stored {
 		switch {
 		case strings.HasPrefix(key, storedMachines):
 			m := &v1alpha1.Machine{}
 			if err := json.Unmarshal(value, m); err != nil {
-				return Access{}, fmt.Errorf("read %s: %w", key, err)
+				return Credentials{}, fmt.Errorf("read %s: %w", key, err)
 			}
 			if keys := keysOf(m); len(keys) > 0 { // without one it has never joined
 				a.keys[m.Name] = keys
@@ -53,21 +53,21 @@ func ReadAccess(stored map[string][]byte, now time.Time) (Access, error) {
 		case strings.HasPrefix(key, storedSecrets):
 			o, _, err := decoder.Decode(value, nil, nil)
 			if err != nil {
-				return Access{}, fmt.Errorf("read %s: %w", key, err)
+				return Credentials{}, fmt.Errorf("read %s: %w", key, err)
 			}
 			if secret, is := o.(*corev1.Secret); is {
 				err = a.add(secret, now)
 			}
 			if err != nil {
-				return Access{}, err
+				return Credentials{}, err
 			}
 		}
 	}
 	return a, nil
 }
 
-// add notes what a Secret says of access.
-func (a *Access) add(secret *corev1.Secret, now time.Time) error {
+// add notes the credentials that a Secret holds.
+func (a *Credentials) add(secret *corev1.Secret, now time.Time) error {
 	switch {
 	case secret.Type == TokenSecretType:
 		// An unreadable one lets nobody in.
@@ -87,8 +87,8 @@ func (a *Access) add(secret *corev1.Secret, now time.Time) error {
 	return nil
 }
 
-// AccessChange is what becomes different for machines when one database takes the place of another.
-type AccessChange struct {
+// CredentialChange is what becomes different for machines when one database takes the place of another.
+type CredentialChange struct {
 	// Back are machines that the other does not have: since, they were deleted. Earlier are those of
 	// which an earlier key is good again: since, they joined anew. Gone are those whose key is not
 	// known: since, they joined; now they must join again.
@@ -101,9 +101,9 @@ type AccessChange struct {
 	Authority, Retired bool
 }
 
-// Replacing compares with the access that is replaced.
-func (a Access) Replacing(present Access) AccessChange {
-	var c AccessChange
+// Replacing compares with the credentials that are replaced.
+func (a Credentials) Replacing(present Credentials) CredentialChange {
+	var c CredentialChange
 	for _, name := range slices.Sorted(maps.Keys(a.keys)) {
 		switch now := present.keys[name]; {
 		case len(now) == 0:
@@ -130,8 +130,8 @@ func (a Access) Replacing(present Access) AccessChange {
 	return c
 }
 
-// Under is the access with the authorities of another one: tokens that carry another pin let nobody in.
-func (a Access) Under(other Access) Access {
+// Under are the credentials with the authorities of others: tokens that carry another pin let nobody in.
+func (a Credentials) Under(other Credentials) Credentials {
 	if !a.samePin(other) {
 		a.tokens = nil
 	}
@@ -140,15 +140,15 @@ func (a Access) Under(other Access) Access {
 }
 
 // samePin says whether planes are known by the same authority.
-func (a Access) samePin(other Access) bool {
+func (a Credentials) samePin(other Credentials) bool {
 	return len(a.pins) > 0 && len(other.pins) > 0 && a.pins[0] == other.pins[0]
 }
 
 // Machines are those that can connect, by name.
-func (a Access) Machines() []string { return slices.Sorted(maps.Keys(a.keys)) }
+func (a Credentials) Machines() []string { return slices.Sorted(maps.Keys(a.keys)) }
 
 // Tokens are those that can be used, by ID.
-func (a Access) Tokens() []TokenInfo {
+func (a Credentials) Tokens() []TokenInfo {
 	list := make([]TokenInfo, 0, len(a.tokens))
 	for _, id := range slices.Sorted(maps.Keys(a.tokens)) {
 		list = append(list, a.tokens[id])
