@@ -106,10 +106,7 @@ func (l *loop) tracedObject(before snapshot.Object, c snapshot.Change) trail.Obj
 	case before == nil:
 		o.Verb = model.ChangeCreated
 	}
-	r := l.plane.recorder
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	o.Who = r.author(c.Object)
+	o.Who = l.plane.recorder.stamp.author(c.Object)
 	return o
 }
 

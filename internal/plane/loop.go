@@ -208,6 +208,40 @@ func (l *loop) change(ctx context.Context, b snapshot.Batch) {
 	l.followTerm(ctx)
 }
 
+// before are the objects of a batch as they were. It is nil before every resource of the API is read.
+func (l *loop) before(b snapshot.Batch) []snapshot.Object {
+	if !l.synced {
+		return nil
+	}
+	seen := make([]snapshot.Object, len(b.Changes))
+	for i, c := range b.Changes {
+		if c.Key.Kind != snapshot.KindEndpointSlice {
+			seen[i] = l.snapshot.Get(c.Key)
+		}
+	}
+	return seen
+}
+
+// record has the changes of a batch recorded. Machines were sent them after the revision before.
+func (l *loop) record(seen []snapshot.Object, b snapshot.Batch, before delta.Revision) {
+	if seen == nil {
+		return
+	}
+	rev := l.rev
+	if rev == before || l.plane.serving.Load() == 0 {
+		rev = delta.Revision{}
+	}
+	if l.plane.serving.Load() != 0 && rev == (delta.Revision{}) {
+		rev.Epoch = l.rev.Epoch
+	}
+	for i, c := range b.Changes {
+		if isRecorded(seen[i], c) {
+			l.plane.recorder.note(seen[i], c, rev)
+		}
+	}
+	l.traceChanges(seen, b, rev)
+}
+
 // update translates changed keys, and publishes what changes with them.
 func (l *loop) update(keys []snapshot.Key) {
 	began := l.plane.config.Now()
