@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -39,23 +39,26 @@ Changes of EndpointSlices, status and discovered Services are not shown.`,
 		RunE: func(c *cobra.Command, args []string) error {
 			switch {
 			case since < 0:
-				return usageError{err: errors.New("--since: want a duration such as 1h")}
+				return usageError{err: fmt.Errorf("--since %s: want a duration from 0, such as 1h", since)}
 			case limit < 0:
-				return usageError{err: errors.New("--limit: want 0 or more")}
-			}
-			planeConsole, err := planeClient(c, address)
-			if err != nil {
-				return err
+				return usageError{err: fmt.Errorf("--limit %d: want a number of changes; 0 is all", limit)}
 			}
 			q := console.ChangesQuestion{Namespace: namespace, Who: who, Limit: limit}
 			if len(args) == 1 {
 				q.Object = args[0]
-				if parts := strings.Split(args[0], "/"); len(parts) == 3 && namespace == "" {
+				if parts := strings.Split(args[0], "/"); len(parts) == 3 {
+					if namespace != "" && namespace != parts[1] {
+						return usageError{err: fmt.Errorf("%q is not in namespace %q (-n)", args[0], namespace)}
+					}
 					q.Namespace = parts[1] // the right in that namespace suffices
 				}
 			}
 			if since > 0 {
 				q.Since = time.Now().Add(-since)
+			}
+			planeConsole, err := planeClient(c, address)
+			if err != nil {
+				return err
 			}
 			list, err := planeConsole.Changes(c.Context(), q)
 			if err != nil {

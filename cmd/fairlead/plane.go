@@ -250,7 +250,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	shows := console.Config{
 		Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
 		Standby: shown.standby, Relay: shown.relay, Loopback: true,
-		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Changes: shown.changes, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
+		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Changes: shown.changes, ChangedKind: plane.ChangedKind, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
 		Routes: &console.RouteList{Rows: shown.routes, Figures: shown.routeFigures}, Watches: shown.watches(),
 		Top: shown.top, Tap: shown.tap, TapFlows: shown.tapFlows, RequestMetrics: shown.requestMetrics,
 	}

@@ -69,6 +69,8 @@ func advised(err error) error {
 		return fmt.Errorf("%w (--plane-console names the plane's; on its machine that is http://%s unless it was started with another)", err, defaultPlaneConsole)
 	case errors.As(err, &answer) && (errors.Is(err, console.ErrNone) || answer.Refused()):
 		return errors.New(answer.Line)
+	case errors.As(err, &answer) && errors.Is(err, console.ErrQuestion):
+		return usageError{err: errors.New(answer.Line)}
 	case errors.As(err, &none) && !errors.Is(err, context.Canceled) && strings.HasPrefix(none.URL, "https://"):
 		return fmt.Errorf("the read API at %s, published in config map %s/%s, does not answer: %w: is the address reachable from here? On the plane's machine --plane-console asks without it", none.URL, plane.Namespace, v1.ReadConfigMap, none.Err)
 	case errors.As(err, &none) && !errors.Is(err, context.Canceled):

@@ -24,10 +24,10 @@ var (
 )
 
 // changesHandler lists changes. A question with a namespace is shown those of its objects only.
-func changesHandler(list func(context.Context) ([]model.Change, error)) http.HandlerFunc {
+func changesHandler(list func(context.Context) ([]model.Change, error), kind func(string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
-		keep, err := changesAsked(q)
+		keep, err := changesAsked(q, kind)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
@@ -44,7 +44,7 @@ func changesHandler(list func(context.Context) ([]model.Change, error)) http.Han
 }
 
 // changesAsked says which changes a question is about.
-func changesAsked(q url.Values) (func(model.Change) bool, error) {
+func changesAsked(q url.Values, kind func(string) error) (func(model.Change) bool, error) {
 	var since time.Time
 	if text := q.Get("since"); text != "" {
 		var err error
@@ -62,6 +62,11 @@ func changesAsked(q url.Values) (func(model.Change) bool, error) {
 		of = model.Object{Kind: parts[0], Name: parts[1]}
 	default:
 		of = model.Object{Kind: parts[0]}
+	}
+	if of.Kind != "" {
+		if err := kind(of.Kind); err != nil {
+			return nil, fmt.Errorf("object: %w", err)
+		}
 	}
 	namespace, who := q.Get("namespace"), q.Get("who")
 	return func(c model.Change) bool {
@@ -122,7 +127,7 @@ func (c Client) Changes(ctx context.Context, q ChangesQuestion) ([]v1.Change, er
 // WriteChanges renders changes for a terminal, a line a change, and below it the changed fields if diff says so.
 func WriteChanges(w io.Writer, list []v1.Change, diff bool) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no change: none of these is kept")
+		_, err := fmt.Fprintln(w, "no change matches, of those that the plane still knows")
 		return err
 	}
 	var lines strings.Builder

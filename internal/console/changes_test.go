@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,8 +30,16 @@ func someChanges() []model.Change {
 	}
 }
 
+// onlySome refuses a kind that there is not.
+func onlySome(kind string) error {
+	if strings.EqualFold(kind, "HTTPRout") {
+		return errors.New("there is no such kind")
+	}
+	return nil
+}
+
 func TestChangesAreSelected(t *testing.T) {
-	h := changesHandler(func(context.Context) ([]model.Change, error) { return someChanges(), nil })
+	h := changesHandler(func(context.Context) ([]model.Change, error) { return someChanges(), nil }, onlySome)
 	for query, want := range map[string][]uint64{
 		"": {4, 3, 2, 1}, "namespace=shop": {4, 3}, "object=httproute": {4, 3}, "object=HTTPRoute/shop/www": {3}, "object=AddressPool/www": {2},
 		"who=bob": {2}, "since=2026-01-31T09:30:02Z": {4, 3}, "limit=1": {4}, "sort=at&limit=1": {1}, "search=SPEC.B": {3},
@@ -49,7 +59,7 @@ func TestChangesAreSelected(t *testing.T) {
 			t.Errorf("%s: %v, want %v", query, got, want)
 		}
 	}
-	for _, query := range []string{"since=yesterday", "object=a/b/c/d", "object=/x", "limit=0", "sort=x"} {
+	for _, query := range []string{"since=yesterday", "object=a/b/c/d", "object=/x", "limit=0", "sort=x", "object=HTTPRout", "object=httprout/shop/www"} {
 		w := httptest.NewRecorder()
 		h(w, httptest.NewRequest(http.MethodGet, v1.ChangesPath+"?"+query, nil))
 		if w.Code != http.StatusBadRequest {
@@ -60,7 +70,7 @@ func TestChangesAreSelected(t *testing.T) {
 
 func TestWriteChanges(t *testing.T) {
 	w := httptest.NewRecorder()
-	changesHandler(func(context.Context) ([]model.Change, error) { return someChanges(), nil })(w, httptest.NewRequest(http.MethodGet, v1.ChangesPath, nil))
+	changesHandler(func(context.Context) ([]model.Change, error) { return someChanges(), nil }, onlySome)(w, httptest.NewRequest(http.MethodGet, v1.ChangesPath, nil))
 	var list []v1.Change
 	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil {
 		t.Fatal(err)
@@ -82,7 +92,7 @@ func TestWriteChanges(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	text.Reset()
-	if err := WriteChanges(&text, nil, false); err != nil || text.String() != "no change: none of these is kept\n" {
+	if err := WriteChanges(&text, nil, false); err != nil || text.String() != "no change matches, of those that the plane still knows\n" {
 		t.Errorf("got %q, %v", text.String(), err)
 	}
 }

@@ -91,7 +91,11 @@ func (c Client) refusal(path string, response *http.Response, body []byte) error
 	if response.StatusCode == http.StatusMisdirectedRequest {
 		return standbyAnswer{line}
 	}
-	return AnswerError{URL: c.URL + path, Status: response.Status, Line: line, none: response.StatusCode == http.StatusNotFound, refused: response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden}
+	code := response.StatusCode
+	return AnswerError{
+		URL: c.URL + path, Status: response.Status, Line: line,
+		none: code == http.StatusNotFound, refused: code == http.StatusUnauthorized || code == http.StatusForbidden, wrong: code == http.StatusBadRequest,
+	}
 }
 
 // NoAnswerError says that a question got no answer, or was broken off before.
@@ -133,6 +137,7 @@ type AnswerError struct {
 	Line        string // the first of the answer
 	none        bool
 	refused     bool
+	wrong       bool
 }
 
 // Error implements error.
@@ -141,5 +146,7 @@ func (e AnswerError) Error() string { return e.URL + " answers " + e.Status + ":
 // Refused says that whoever asks may not.
 func (e AnswerError) Refused() bool { return e.refused }
 
-// Is reports whether the error is ErrNone.
-func (e AnswerError) Is(target error) bool { return e.none && target == ErrNone }
+// Is reports whether the error is ErrNone or ErrQuestion.
+func (e AnswerError) Is(target error) bool {
+	return e.none && target == ErrNone || e.wrong && target == ErrQuestion
+}

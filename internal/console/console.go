@@ -49,6 +49,8 @@ type Config struct {
 	Revisions func(context.Context) ([]model.Revision, error)
 	// Changes are the last changes of objects, newest first; nil where there are none.
 	Changes func(context.Context) ([]model.Change, error)
+	// ChangedKind is why there are no changes of a kind of objects, in any case of letters; nil: there may be.
+	ChangedKind func(kind string) error
 	// Routes are the routes of the edges; nil where there are none.
 	Routes *RouteList
 	// Top is what proxies answer a second; nil where there is none.
@@ -168,7 +170,7 @@ func Reads(c Config) http.Handler {
 		mux.HandleFunc("GET "+v1.FlowsPath, led(c, flowsHandler(c.Flows)))
 	}
 	if c.Changes != nil {
-		mux.HandleFunc("GET "+v1.ChangesPath, led(c, changesHandler(c.Changes)))
+		mux.HandleFunc("GET "+v1.ChangesPath, led(c, changesHandler(c.Changes, c.ChangedKind)))
 	}
 	if c.Revisions != nil {
 		mux.HandleFunc("GET "+v1.RevisionsPath, led(c, revisionsHandler(c.Revisions)))

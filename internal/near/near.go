@@ -21,7 +21,7 @@ func Names(text string, names []string) []string {
 	limit := max(1, min(3, len(text)/4))
 	lower := strings.ToLower(text)
 	for _, name := range names {
-		has := len(text) > 2 && strings.Contains(name, text)
+		has := len(text) > 2 && strings.Contains(strings.ToLower(name), lower)
 		d := limit + 1
 		if has {
 			d = 1

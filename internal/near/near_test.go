@@ -15,6 +15,7 @@ func TestNames(t *testing.T) {
 		"shop/wbe":           {"shop/web"},
 		"tcp://192.0.2.1:81": {"tcp://192.0.2.1:80"},
 		"nothing":            nil,
+		"WEB":                {"shop/web"},
 		"":                   nil,
 	} {
 		if got := Names(text, names); !slices.Equal(got, want) {

@@ -1,0 +1,25 @@
+package plane
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"fairlead.dev/internal/near"
+	"fairlead.dev/internal/snapshot"
+)
+
+// ChangedKind is why no changes of a kind of objects are kept, whatever the case of its letters; nil: they are.
+func ChangedKind(kind string) error {
+	var kinds []string
+	for _, k := range snapshot.Kinds() {
+		if k != snapshot.KindEndpointSlice { // they change with each pod
+			kinds = append(kinds, string(k))
+		}
+	}
+	if slices.ContainsFunc(kinds, func(k string) bool { return strings.EqualFold(k, kind) }) {
+		return nil
+	}
+	last := len(kinds) - 1
+	return fmt.Errorf("no changes are kept of kind %q, only of %s and %s%s", kind, strings.Join(kinds[:last], ", "), kinds[last], near.DidYouMean(kind, kinds))
+}
