@@ -53,7 +53,7 @@ func planeNames() []string {
 
 func (f *balancingFlags) check() error {
 	if names := planeNames(); !slices.Contains(names, f.plane) {
-		return usageError{err: fmt.Errorf("--data-plane %q: want %s or %s", f.plane, strings.Join(names[:len(names)-1], ", "), names[len(names)-1])}
+		return usageError{err: fmt.Errorf("--data-plane %q: want %s", f.plane, alternatives(names))}
 	}
 	for _, name := range f.interfaces {
 		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ ") { // IFNAMSIZ, with its NUL

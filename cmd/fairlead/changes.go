@@ -69,15 +69,15 @@ Changes of EndpointSlices, status and discovered Services are not shown.`,
 			}
 			return console.WriteChanges(c.OutOrStdout(), list, diff)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeChanged(&address, &namespace),
 	}
 	consoleFlag(c, &address)
 	addOutput(c, &output)
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only objects in this namespace")
+	addNamespace(c, &address, &namespace, "only objects in this namespace")
 	c.Flags().StringVar(&who, "who", "", "only changes by this user of the API")
 	c.Flags().DurationVar(&since, "since", 0, "only changes of this time until now, such as 1h; 0 is all that are kept")
 	c.Flags().IntVar(&limit, "limit", 50, "print at most this many changes; 0 prints all")
 	c.Flags().BoolVar(&diff, "diff", false, "print the changed fields below each change")
-	complete(c, "namespace", "who", "since", "limit")
+	completeAuthors(c, "who", &address, &namespace)
 	return c
 }

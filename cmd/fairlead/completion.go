@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	v1 "fairlead.dev/internal/console/v1"
 )
@@ -36,11 +38,40 @@ func completeOne(address *string, names func(v1.Status) []string) cobra.Completi
 // completeBy is completeOne for a flag.
 func completeBy(c *cobra.Command, flag string, address *string, names func(v1.Status) []string) {
 	complete := completeOne(address, names)
-	err := c.RegisterFlagCompletionFunc(flag, func(c *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
+	completeFlag(c, flag, func(c *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		return complete(c, nil, text)
 	})
-	if err != nil {
+}
+
+// completeFlag has a flag completed by f.
+func completeFlag(c *cobra.Command, flag string, f cobra.CompletionFunc) {
+	if err := c.RegisterFlagCompletionFunc(flag, f); err != nil {
 		panic(err) // the flag does not exist: a bug of this package
+	}
+}
+
+// completeNothing keeps shells from offering files as values of flags that name none.
+func completeNothing(c *cobra.Command, flags ...string) {
+	for _, flag := range flags {
+		complete(c, flag)
+	}
+}
+
+// offerNoFiles keeps shells from offering files to commands without arguments and to flags with numbers: c's, and those of all
+// commands below it.
+func offerNoFiles(c *cobra.Command) {
+	if c.Args == nil && !c.HasSubCommands() && c.ValidArgs == nil && c.ValidArgsFunction == nil {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		kind := f.Value.Type()
+		number := kind == "duration" || strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint") || strings.HasPrefix(kind, "float")
+		if _, has := c.GetFlagCompletionFunc(f.Name); number && !has {
+			completeNothing(c, f.Name)
+		}
+	})
+	for _, sub := range c.Commands() {
+		offerNoFiles(sub)
 	}
 }
 

@@ -39,7 +39,6 @@ func newDashboards() *cobra.Command {
 		SuggestFor: []string{"grafana", "alerts", "prometheus"},
 		Short:      "List or write the dashboards for Grafana and the alert rules for Prometheus",
 		GroupID:    groupData,
-		Args:       cobra.NoArgs,
 		Long: `List the dashboards for Grafana and the alert rules for Prometheus that this version brings.
 With --write they are written into a directory: dashboards/*.json, to be imported or
 provisioned, and alerts/fairlead.rules.yml, for rule_files of Prometheus. Files that exist are
@@ -80,6 +79,10 @@ Every dashboard has a choice of the Prometheus to ask; --datasource sets its fir
 	c.Flags().StringVar(&options.DataSource, "datasource", "", "UID or name of the Prometheus in Grafana that dashboards ask first (default: Grafana's default)")
 	c.Flags().StringVar(&rules.Runbooks, "runbooks", "", "URL of the directory with the runbooks, for the annotation runbook_url (default: docs/runbooks, relative to the repository)")
 	addOutput(c, &output)
+	completeNothing(c, "datasource", "runbooks")
+	completeFlag(c, "write", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
 	return c
 }
 

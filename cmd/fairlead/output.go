@@ -16,8 +16,7 @@ import (
 // addOutput adds -o text|json|yaml, and what else the command can.
 func addOutput(c *cobra.Command, output *string, more ...string) {
 	forms := append([]string{"text", "json", "yaml"}, more...)
-	last := len(forms) - 1
-	text := strings.Join(forms[:last], ", ") + " or " + forms[last]
+	text := alternatives(forms)
 	c.Flags().StringVarP(output, "output", "o", "text", "output format: "+text)
 	complete(c, "output", forms...)
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -26,6 +25,12 @@ func addOutput(c *cobra.Command, output *string, more ...string) {
 		}
 		return usageError{err: fmt.Errorf("-o %q: want %s", *output, text)}
 	}
+}
+
+// alternatives lists values, of which one is wanted.
+func alternatives(values []string) string {
+	last := len(values) - 1
+	return strings.Join(values[:last], ", ") + " or " + values[last]
 }
 
 // printAs prints a value as json or yaml.

@@ -115,6 +115,7 @@ an existing cluster.
 		return usageError{command: c.CommandPath(), err: flagValue(err)}
 	})
 	wrapHelp(root)
+	offerNoFiles(root)
 	markUsageErrors(root)
 	return root
 }
@@ -217,10 +218,7 @@ func helpTopic(help *cobra.Command, args []string) error {
 
 // complete gives a flag a fixed list of completions.
 func complete(c *cobra.Command, flag string, values ...string) {
-	err := c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
-	if err != nil {
-		panic(err) // the flag does not exist: a bug of this package
-	}
+	completeFlag(c, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
 func newVersion() *cobra.Command {

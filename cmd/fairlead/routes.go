@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"fairlead.dev/internal/console"
@@ -25,13 +28,13 @@ of the matching wildcard are shown.`,
   fairlead routes www.example.com
   fairlead routes '*.example.com' -n shop -o json | jq '.[] | select(.state != "programmed")'`,
 		RunE: func(c *cobra.Command, args []string) error {
+			host := strings.Join(args, "")
+			if strings.ContainsAny(host, "/: ") {
+				return usageError{err: fmt.Errorf("HOST %q: want a host name, such as www.example.com, or a pattern with *", host)}
+			}
 			planeConsole, err := planeClient(c, address)
 			if err != nil {
 				return err
-			}
-			host := ""
-			if len(args) == 1 {
-				host = args[0]
 			}
 			rows, err := planeConsole.Routes(c.Context(), host, namespace)
 			if err != nil {
@@ -46,12 +49,11 @@ of the matching wildcard are shown.`,
 			}
 			return console.WriteRoutes(c.OutOrStdout(), rows, most)
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeHosts(&address, &namespace, false),
 	}
 	consoleFlag(c, &address)
 	addOutput(c, &output)
-	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only routes whose owner is in this namespace")
+	addNamespace(c, &address, &namespace, "only routes whose owner is in this namespace")
 	c.Flags().BoolVar(&all, "all", false, "print every line, not the first 50")
-	complete(c, "namespace")
 	return c
 }

@@ -22,6 +22,7 @@ import (
 // consoleFlag names the plane's console.
 func consoleFlag(c *cobra.Command, address *string) {
 	c.Flags().StringVar(address, "plane-console", "http://"+defaultPlaneConsole, "URL of the plane's console, on its machine; given or without a kubeconfig, it is asked instead of the read API")
+	completeNothing(c, "plane-console")
 	if c.Flags().Lookup("kubeconfig") == nil {
 		c.Flags().String("kubeconfig", "", "ask the plane's read API by the current context of this kubeconfig (default $KUBECONFIG; where no plane runs, ~/.kube/config)")
 	}

@@ -12,6 +12,7 @@ import (
 
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
+	"fairlead.dev/internal/model"
 )
 
 // tapQuiet is how long nothing may come before that is said.
@@ -58,7 +59,7 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 				}
 				what.Client, what.Backend, what.Limit = client, backend, q.Limit
 				if _, err := what.Parse(); err != nil {
-					return usageError{err: err}
+					return usageError{err: flagged(err)}
 				}
 				planeConsole, err := planeClient(c, address)
 				if err != nil {
@@ -74,8 +75,11 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 					return usageError{err: err}
 				}
 			}
+			if q.Latency < 0 {
+				return usageError{err: fmt.Errorf("--slower-than %s: want a duration from 0, such as 500ms", q.Latency)}
+			}
 			if _, err := q.Filter(); err != nil {
-				return usageError{err: err}
+				return usageError{err: flagged(err)}
 			}
 			if q.Path != "" && !strings.HasPrefix(q.Path, "/") && q.Path != "*" {
 				return usageError{err: fmt.Errorf("--path %q: paths begin with /", q.Path)}
@@ -98,7 +102,12 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 			t.finish()
 			return nil
 		},
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: func(c *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+			if flows || isFrontend(text) {
+				return completeOne(&address, frontendNames)(c, args, text)
+			}
+			return completeHosts(&address, &q.Namespace, true)(c, args, text)
+		},
 	}
 	consoleFlag(c, &address)
 	c.Flags().StringVarP(&output, "output", "o", "text", "output format: text, or json (one object a line)")
@@ -109,7 +118,7 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 		}
 		return nil
 	}
-	c.Flags().StringVarP(&q.Namespace, "namespace", "n", "", "only routes whose owner is in this namespace")
+	addNamespace(c, &address, &q.Namespace, "only routes whose owner is in this namespace")
 	c.Flags().StringVar(&q.Path, "path", "", "only paths that begin so")
 	c.Flags().StringVar(&q.Status, "status", "", "only this status (404), class (5xx) or range (400-499)")
 	c.Flags().StringVar(&q.Header, "header", "", "only requests or answers with this header (name, or name: value)")
@@ -118,8 +127,20 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 	c.Flags().BoolVar(&flows, "flows", false, "show flows of frontends, not requests")
 	c.Flags().StringVar(&client, "client", "", "only flows of this client, an address or a CIDR")
 	c.Flags().StringVar(&backend, "backend", "", "only flows to or from this backend, an address")
-	complete(c, "namespace")
+	complete(c, "status", "2xx", "3xx", "4xx", "5xx")
+	completeFlag(c, "header", cobra.FixedCompletions(append(model.TapHeaders(), model.TapResponseHeaders()...), cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveNoSpace))
+	completeNothing(c, "path", "client", "backend")
 	return c
+}
+
+// flagged is an error of the question that begins with the name of a flag.
+func flagged(err error) error {
+	for _, flag := range []string{"status ", "header ", "limit ", "client ", "backend "} {
+		if strings.HasPrefix(err.Error(), flag) {
+			return fmt.Errorf("--%w", err)
+		}
+	}
+	return err
 }
 
 // routeOf reads [KIND/]NAMESPACE/NAME, or a host.

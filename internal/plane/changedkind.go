@@ -9,14 +9,19 @@ import (
 	"fairlead.dev/internal/snapshot"
 )
 
-// ChangedKind is why no changes of a kind of objects are kept, whatever the case of its letters; nil: they are.
-func ChangedKind(kind string) error {
-	var kinds []string
+// ChangedKinds are the kinds of objects whose changes are kept.
+func ChangedKinds() (kinds []string) {
 	for _, k := range snapshot.Kinds() {
 		if k != snapshot.KindEndpointSlice { // they change with each pod
 			kinds = append(kinds, string(k))
 		}
 	}
+	return kinds
+}
+
+// ChangedKind is why no changes of a kind of objects are kept, whatever the case of its letters; nil: they are.
+func ChangedKind(kind string) error {
+	kinds := ChangedKinds()
 	if slices.ContainsFunc(kinds, func(k string) bool { return strings.EqualFold(k, kind) }) {
 		return nil
 	}
