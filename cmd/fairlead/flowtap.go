@@ -50,20 +50,19 @@ func flowQuestion(text, namespace string) (q console.FlowTapQuestion, err error)
 // tapFlows shows flows until ctx is done.
 func tapFlows(ctx context.Context, plane console.Client, q console.FlowTapQuestion, out, notes io.Writer, asJSON bool) error {
 	v := &flowTapView{out: out, notes: notes, json: asJSON, last: time.Now()}
-	fmt.Fprintln(notes, "waiting for flows; Ctrl-C ends")
 	err := plane.TapFlows(ctx, q, v.show)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		return advised(err)
 	case q.Limit == 0 || v.shown < q.Limit:
-		return fmt.Errorf("the plane has ended the stream after %d events: it stopped, or the right to see them is gone", v.shown)
+		return fmt.Errorf("the plane has ended the stream after %s: it stopped, or the right to see them is gone", counted(v.shown, "event"))
 	}
 	left := ""
 	if v.dropped > 0 {
 		left = fmt.Sprintf(", at least %d left out", v.dropped)
 	}
-	fmt.Fprintf(notes, "%d events shown%s\n", v.shown, left)
+	fmt.Fprintf(notes, "%s shown%s\n", counted(v.shown, "event"), left)
 	return nil
 }
 
@@ -80,6 +79,7 @@ type flowTapView struct {
 func (v *flowTapView) show(e v1.FlowTapEvent) error {
 	if v.said == nil {
 		v.said = map[string]bool{}
+		fmt.Fprintln(v.notes, "waiting for flows; Ctrl-C ends")
 	}
 	note := func(format string, args ...any) {
 		text := console.PlainText(fmt.Sprintf(format, args...))
@@ -101,7 +101,7 @@ func (v *flowTapView) show(e v1.FlowTapEvent) error {
 	}
 	if e.Dropped > 0 {
 		v.dropped += e.Dropped
-		fmt.Fprintf(v.notes, "%d more events were left out\n", e.Dropped)
+		fmt.Fprintf(v.notes, "%s left out\n", counted(int(e.Dropped), "event"))
 	}
 	if e.Event == nil {
 		if v.shown == 0 && time.Since(v.last) >= tapQuiet {

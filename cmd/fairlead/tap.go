@@ -89,14 +89,13 @@ most 200 events a second of each tap, and 1,000 in all. What its data plane cann
 				return err
 			}
 			t := &tapView{out: c.OutOrStdout(), notes: c.ErrOrStderr(), json: output == "json", last: time.Now()}
-			fmt.Fprintln(t.notes, "waiting for requests; Ctrl-C ends")
 			err = planeConsole.Tap(c.Context(), q, t.show)
 			switch {
 			case c.Context().Err() != nil:
 			case err != nil:
 				return advised(err)
 			case q.Limit == 0 || t.shown < q.Limit:
-				err = fmt.Errorf("the plane has ended the stream after %d requests: it stopped, or the right to see them is gone", t.shown)
+				err = fmt.Errorf("the plane has ended the stream after %s: it stopped, or the right to see them is gone", counted(t.shown, "request"))
 				return err
 			}
 			t.finish()
@@ -154,6 +153,9 @@ func routeOf(text string, q *console.TapQuestion) error {
 	namespace := q.Namespace
 	switch len(parts) {
 	case 1:
+		if strings.Contains(text, ":") && !strings.HasPrefix(text, "[") {
+			return fmt.Errorf("ROUTE %q: want a host without a port", text)
+		}
 		q.Host = text
 		return nil
 	case 2:
@@ -173,6 +175,7 @@ func routeOf(text string, q *console.TapQuestion) error {
 type tapView struct {
 	out, notes io.Writer
 	json       bool
+	begun      bool
 	shown      int
 	dropped    uint64
 	last       time.Time // when something came, or was said to be missing
@@ -180,6 +183,13 @@ type tapView struct {
 }
 
 func (t *tapView) show(e v1.TapEvent) error {
+	if !t.begun {
+		t.begun = true
+		if e.Note != "" {
+			fmt.Fprintf(t.notes, "warning: %s\n", console.PlainText(e.Note))
+		}
+		fmt.Fprintln(t.notes, "waiting for requests; Ctrl-C ends")
+	}
 	for _, m := range e.Machines {
 		before, known := t.said[m.Machine]
 		switch {
@@ -199,7 +209,7 @@ func (t *tapView) show(e v1.TapEvent) error {
 	}
 	if e.Dropped > 0 {
 		t.dropped += e.Dropped
-		fmt.Fprintf(t.notes, "%d more requests were left out\n", e.Dropped)
+		fmt.Fprintf(t.notes, "%s left out\n", counted(int(e.Dropped), "request"))
 	}
 	if e.Record == nil {
 		if t.shown == 0 && time.Since(t.last) >= tapQuiet {
@@ -229,5 +239,5 @@ func (t *tapView) finish() {
 	if t.dropped > 0 {
 		left = fmt.Sprintf(", %d left out", t.dropped)
 	}
-	fmt.Fprintf(t.notes, "%d requests shown%s\n", t.shown, left)
+	fmt.Fprintf(t.notes, "%s shown%s\n", counted(t.shown, "request"), left)
 }

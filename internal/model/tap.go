@@ -68,6 +68,8 @@ type TapEvent struct {
 	Dropped uint64 `json:"dropped,omitempty"`
 	// Machines that run a proxy, sorted, where something of them is new.
 	Machines []TapMachine `json:"machines,omitempty"`
+	// Note is why nothing may come, in the first event; empty: nothing is against it.
+	Note string `json:"note,omitempty"`
 }
 
 // TapMachine is how a machine is with a tap.

@@ -16,8 +16,8 @@
 //	upstreams, peers
 //	announce, changetraces,        what becomes of changes beside the machines: lines of the log,
 //	recorder, recorderkeep,        traces, and who changed what: how that is kept, whom the API
-//	stamp, recorded                names, and which changes are recorded
-//	viewed                         what those who look are answered from, by package watch
+//	stamp, recorded, changedkind   names, which changes are recorded, and of which kinds
+//	viewed, tapscope               what those who look are answered from, by package watch
 //	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,

@@ -39,6 +39,11 @@ func (v viewed) Frontends(ctx context.Context, wanted func(*model.Frontend) bool
 	})
 }
 
+// TapNote says why a tap may show nothing.
+func (v viewed) TapNote(ctx context.Context, f model.TapFilter) (string, error) {
+	return v.plane.tapNote(ctx, f)
+}
+
 // Figures asks the machines, once for all who ask meanwhile.
 func (v viewed) Figures(ctx context.Context) map[string]southbound.Figures {
 	return v.plane.figures(ctx)

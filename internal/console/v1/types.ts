@@ -1389,6 +1389,8 @@ export interface TapEvent {
   dropped?: number;
   // Machines that run a proxy, sorted, where something of them is new.
   machines?: TapMachine[];
+  // Note is why nothing may come, in the first event; empty: nothing is against it.
+  note?: string;
 }
 
 // TapMachine is how a machine is with a tap.

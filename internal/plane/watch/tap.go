@@ -33,6 +33,10 @@ func (v *Viewers) Tap(ctx context.Context, who string, f model.TapFilter, show f
 		return err
 	}
 	defer release()
+	note, err := v.config.Plane.TapNote(ctx, f)
+	if err != nil {
+		return err
+	}
 	t := v.config.Machines.Tap(f, 0)
 	defer t.Close()
 	shown, began := 0, v.config.Now()
@@ -43,6 +47,9 @@ func (v *Viewers) Tap(ctx context.Context, who string, f model.TapFilter, show f
 	ticker := time.NewTicker(tapLook)
 	defer ticker.Stop()
 	said := map[string]model.TapMachine{}
+	if err := show(model.TapEvent{Note: note}); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -26,6 +26,8 @@ type Plane interface {
 	// Frontends are those that are wanted of all that load balancers are sent. Nobody may change them, and wanted is asked in the
 	// plane's loop.
 	Frontends(ctx context.Context, wanted func(*model.Frontend) bool) ([]*model.Frontend, error)
+	// TapNote says why a tap may show nothing; empty: nothing is against it. A resource that does not exist is an error.
+	TapNote(ctx context.Context, f model.TapFilter) (string, error)
 }
 
 // Machines are asked while somebody looks, and only while the plane serves them.

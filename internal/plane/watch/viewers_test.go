@@ -28,6 +28,8 @@ func (f fake) Serving() uint64           { return f.epoch }
 func (f fake) Published() delta.Revision { return delta.Revision{Epoch: f.epoch, Number: 7} }
 func (f fake) Ended() bool               { return false }
 
+func (f fake) TapNote(context.Context, model.TapFilter) (string, error) { return "", nil }
+
 func (f fake) Frontends(_ context.Context, wanted func(*model.Frontend) bool) (list []*model.Frontend, err error) {
 	for _, one := range f.frontends {
 		if wanted(one) {
