@@ -27,6 +27,9 @@ func tapRecord(e *datav3.HTTPAccessLogEntry) model.TapRecord {
 		Attempts: common.GetUpstreamRequestAttemptCount(), Received: request.GetRequestBodyBytes(), Sent: response.GetResponseBodyBytes(), RequestID: request.GetRequestId(),
 		Headers: map[string]string{}, ResponseHeaders: map[string]string{},
 	}
+	if request.GetRequestMethod() == corev3.RequestMethod_METHOD_UNSPECIFIED {
+		r.Method = "" // there was no request, or its method is none that Envoy has a name for
+	}
 	if first := common.GetTimeToFirstUpstreamRxByte(); first != nil {
 		r.FirstByte = first.AsDuration().Seconds()
 	}

@@ -236,7 +236,11 @@ func TapText(r v1.TapRecord) string {
 	if r.Details != "" && r.Details != "via_upstream" {
 		details = " (" + r.Details + ")"
 	}
-	line := fmt.Sprintf("%s %s %s %s %s%s in %s%s%s, %s%s, from %s", r.At.Local().Format("15:04:05.000"), r.Machine, status, r.Method, r.Host, r.Path, tapTime(r.Seconds), first, details, owner, to, r.Client)
+	request := cmp.Or(r.Method, "(other method)") + " " + r.Host + r.Path
+	if r.Method+r.Host+r.Path == "" {
+		request = "(no readable request)"
+	}
+	line := fmt.Sprintf("%s %s %s %s in %s%s%s, %s%s, from %s", r.At.Local().Format("15:04:05.000"), r.Machine, status, request, tapTime(r.Seconds), first, details, owner, to, r.Client)
 	_, _ = printable{&out}.Write([]byte(strings.ReplaceAll(line, "\n", "?")))
 	return out.String()
 }

@@ -74,6 +74,24 @@ func TestTapIsARightOfItsOwn(t *testing.T) {
 	}
 }
 
+// A request of which nothing could be read is told as such.
+func TestTapText(t *testing.T) {
+	r := v1.TapRecord{Machine: "edge-1", Method: "GET", Host: "a.test", Path: "/b", Status: 200, Client: "192.0.2.1:5"}
+	for want, change := range map[string]func(*v1.TapRecord){
+		" edge-1 200 GET a.test/b in 0s, (no route), from 192.0.2.1:5":            func(*v1.TapRecord) {},
+		" edge-1 200 (other method) a.test/b in 0s, (no route), from 192.0.2.1:5": func(r *v1.TapRecord) { r.Method = "" },
+		" edge-1 400 (no readable request) in 0s (http1.codec_error), (no route), from 192.0.2.1:5": func(r *v1.TapRecord) {
+			r.Method, r.Host, r.Path, r.Status, r.Details = "", "", "", 400, "http1.codec_error"
+		},
+	} {
+		r := r
+		change(&r)
+		if got := TapText(r); !strings.HasSuffix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
 // What clients send moves no cursor and is one line.
 func TestTapIsPlainText(t *testing.T) {
 	evil := "x\x1b[2J\u202e\n\u009by"

@@ -42,9 +42,10 @@ type TapRecord struct {
 	// Backend and Client are host:port.
 	Backend string `json:"backend"`
 	Client  string `json:"client"`
-	Method  string `json:"method"`
-	Host    string `json:"host"`
-	Path    string `json:"path"`
+	// Method is empty where it is none of RFC 9110 and RFC 5789, or nothing could be read of the request.
+	Method string `json:"method"`
+	Host   string `json:"host"`
+	Path   string `json:"path"`
 	// Status is 0 where there was no answer. Details are the proxy's reason for it.
 	Status  uint32 `json:"status"`
 	Details string `json:"details"`

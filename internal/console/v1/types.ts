@@ -1417,6 +1417,7 @@ export interface TapRecord {
   // Backend and Client are host:port.
   backend: string;
   client: string;
+  // Method is empty where it is none of RFC 9110 and RFC 5789, or nothing could be read of the request.
   method: string;
   host: string;
   path: string;
