@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -76,7 +77,11 @@ func WriteTop(w io.Writer, t v1.Top, by string) error {
 	case backends:
 		unit = "requests/s and new flows/s"
 	}
-	fmt.Fprintf(printable{w}, "%s %s, %d of %d %s, %s, over %.1f s\n\n", rate(t.Rate), unit, len(t.Rows), t.Total, by, machines(len(t.Machines)), t.Seconds)
+	legend := "" // in the empty line: a view has as many lines with it
+	if slices.ContainsFunc(t.Rows, func(r v1.TopRow) bool { return r.Timed > 0 && r.Timed < enoughFor99 }) {
+		legend = "~ is measured from too few requests: P50 from 1, P99 from fewer than 100"
+	}
+	fmt.Fprintf(printable{w}, "%s %s, %d of %d %s, %s, over %.1f s\n%s\n", rate(t.Rate), unit, len(t.Rows), t.Total, by, machines(len(t.Machines)), t.Seconds, legend)
 	table := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', tabwriter.AlignRight)
 	title := strings.ToUpper(strings.TrimSuffix(by, "s"))
 	switch {
@@ -103,7 +108,7 @@ func WriteTop(w io.Writer, t v1.Top, by string) error {
 		}
 		p50, p99 := "-", "-"
 		if r.Timed > 0 {
-			p50, p99 = latency(r.P50), latency(r.P99)
+			p50, p99 = quantile(r.P50, r.Timed, enoughFor50), quantile(r.P99, r.Timed, enoughFor99)
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t  %s\n",
 			rate(r.Rate), rate(r.Rates[2]+r.Rates[1]), rate(r.Rates[3]), rate(r.Rates[4]), rate(r.Rates[5]), rate(r.Rates[0]), p50, p99, r.Requests, r.Name)
@@ -123,6 +128,20 @@ func WriteTop(w io.Writer, t v1.Top, by string) error {
 		_, err = fmt.Fprintln(w, "no request: proxies have counted none for this since they began")
 	}
 	return err
+}
+
+// Of fewer requests a quantile is as good as the longest time of all: 1 / (1 - q) are needed to have one beyond it.
+const (
+	enoughFor50 = 2
+	enoughFor99 = 100
+)
+
+// quantile is a time, marked if fewer requests than enough were measured.
+func quantile(seconds float64, timed, enough uint64) string {
+	if timed < enough {
+		return "~" + latency(seconds)
+	}
+	return latency(seconds)
 }
 
 // latency is a time with two or three digits.

@@ -58,6 +58,27 @@ func TestTopIsPlainText(t *testing.T) {
 	}
 }
 
+// A quantile of too few requests is marked, and the lines stay as many.
+func TestTopMarksQuantilesOfFewRequests(t *testing.T) {
+	var out strings.Builder
+	top := v1.Top{Seconds: 1, Machines: []string{"a"}, Total: 3, Rate: 101, Rows: []v1.TopRow{
+		{Name: "one", Rate: 1, Timed: 1, P50: 0.1, P99: 0.1}, {Name: "many", Rate: 1, Timed: 99, P50: 0.1, P99: 2}, {Name: "enough", Rate: 99, Timed: 100, P50: 0.1, P99: 2},
+	}}
+	if err := WriteTop(&out, top, "routes"); err != nil {
+		t.Fatal(err)
+	}
+	const want = `101 requests/s, 3 of 3 routes, 1 machine, over 1.0 s
+~ is measured from too few requests: P50 from 1, P99 from fewer than 100
+  REQ/S  2XX  3XX  4XX  5XX  NONE     P50     P99  TOTAL  ROUTE
+    1.0    -    -    -    -     -  ~100ms  ~100ms      0  one
+    1.0    -    -    -    -     -   100ms   ~2.0s      0  many
+     99    -    -    -    -     -   100ms    2.0s      0  enough
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
 func TestTopOfBackends(t *testing.T) {
 	var out strings.Builder
 	top := v1.Top{Seconds: 1, Machines: []string{"a"}, Total: 2, Rate: 15, Rows: []v1.TopRow{

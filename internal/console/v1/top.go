@@ -24,7 +24,8 @@ type TopRow struct {
 	Rates [6]float64 `json:"rates"`
 	// Requests since the proxies began, or new flows since the data planes did.
 	Requests uint64 `json:"requests"`
-	// P50 and P99 are times that half and 99 % of Timed requests did not exceed, in seconds. Timed is 0 where none is known.
+	// P50 and P99 are times that half and 99 % of Timed requests did not exceed, in seconds. Timed is 0 where none is known. Of 1 request,
+	// P50 says little, and so does P99 of fewer than 100.
 	P50   float64 `json:"p50Seconds,omitempty"`
 	P99   float64 `json:"p99Seconds,omitempty"`
 	Timed uint64  `json:"timed,omitempty"`

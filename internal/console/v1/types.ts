@@ -1461,7 +1461,8 @@ export interface TopRow {
   rates: number[] | null;
   // Requests since the proxies began, or new flows since the data planes did.
   requests: number;
-  // P50 and P99 are times that half and 99 % of Timed requests did not exceed, in seconds. Timed is 0 where none is known.
+  // P50 and P99 are times that half and 99 % of Timed requests did not exceed, in seconds. Timed is 0 where none is known. Of 1 request,
+  // P50 says little, and so does P99 of fewer than 100.
   p50Seconds?: number;
   p99Seconds?: number;
   timed?: number;
