@@ -23,7 +23,8 @@ func newChanges() *cobra.Command {
 		Args:       cobra.MaximumNArgs(1),
 		Long: `Show the last changes of objects in the API, newest first: the revision that machines were
 sent, the time, the user of the API, the object, its first changed field, and how many
-machines run it. -o json has every changed field and the time of each machine.
+machines run it. Long names are cut; -o wide has them whole, and -o json also every changed
+field and the time of each machine.
 
 A revision is EPOCH/NUMBER, "-" where machines were sent nothing at once. The user is stamped by
 the API and cannot be forged. Where the API has no such admission policy, it is "unknown". For
@@ -64,15 +65,15 @@ Changes of EndpointSlices, status and discovered Services are not shown.`,
 			if err != nil {
 				return advised(err)
 			}
-			if output != "text" {
+			if output != "text" && output != "wide" {
 				return printAs(c.OutOrStdout(), output, list)
 			}
-			return console.WriteChanges(c.OutOrStdout(), list, diff)
+			return console.WriteChanges(c.OutOrStdout(), list, console.ChangesOptions{Diff: diff, Wide: output == "wide"})
 		},
 		ValidArgsFunction: completeChanged(&address, &namespace),
 	}
 	consoleFlag(c, &address)
-	addOutput(c, &output)
+	addOutput(c, &output, "wide")
 	addNamespace(c, &address, &namespace, "only objects in this namespace")
 	c.Flags().StringVar(&who, "who", "", "only changes by this user of the API")
 	c.Flags().DurationVar(&since, "since", 0, "only changes of this time until now, such as 1h; 0 is all that are kept")

@@ -124,8 +124,23 @@ func (c Client) Changes(ctx context.Context, q ChangesQuestion) ([]v1.Change, er
 	return list, nil
 }
 
-// WriteChanges renders changes for a terminal, a line a change, and below it the changed fields if diff says so.
-func WriteChanges(w io.Writer, list []v1.Change, diff bool) error {
+// Texts of others have so many characters in a table, unless it is wide.
+const (
+	whoWidth    = 40
+	objectWidth = 64
+	fieldWidth  = 40
+)
+
+// ChangesOptions say how changes are rendered.
+type ChangesOptions struct {
+	// Diff has the changed fields below each change.
+	Diff bool
+	// Wide leaves long names whole.
+	Wide bool
+}
+
+// WriteChanges renders changes for a terminal, a line a change.
+func WriteChanges(w io.Writer, list []v1.Change, o ChangesOptions) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(w, "no change matches, of those that the plane still knows")
 		return err
@@ -134,7 +149,7 @@ func WriteChanges(w io.Writer, list []v1.Change, diff bool) error {
 	t := tabwriter.NewWriter(&lines, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "REVISION\tAT\tWHO\tCHANGE\tFIELDS\tMACHINES")
 	for _, c := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s %s\t%s\t%s\n", changeRevision(c), c.At.UTC().Format(time.RFC3339), oneLine(changeAuthor(c)), c.Verb, oneLine(changeObject(c.Object)), fieldsText(c), machinesText(c))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s %s\t%s\t%s\n", changeRevision(c), c.At.UTC().Format(time.RFC3339), o.cut(changeAuthor(c), whoWidth), c.Verb, o.cut(changeObject(c.Object), objectWidth), o.fieldsText(c), machinesText(c))
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the changes: %w", err)
@@ -143,7 +158,7 @@ func WriteChanges(w io.Writer, list []v1.Change, diff bool) error {
 		if _, err := io.WriteString(w, line); err != nil {
 			return fmt.Errorf("write the changes: %w", err)
 		}
-		if !diff || i == 0 || i > len(list) {
+		if !o.Diff || i == 0 || i > len(list) {
 			continue
 		}
 		for _, f := range list[i-1].Diff {
@@ -152,7 +167,11 @@ func WriteChanges(w io.Writer, list []v1.Change, diff bool) error {
 			}
 		}
 		if more := list[i-1].More; more > 0 {
-			if _, err := fmt.Fprintf(w, "    %d more fields\n", more); err != nil {
+			fields := "fields"
+			if more == 1 {
+				fields = "field"
+			}
+			if _, err := fmt.Fprintf(w, "    %d more %s\n", more, fields); err != nil {
 				return fmt.Errorf("write the changes: %w", err)
 			}
 		}
@@ -186,11 +205,11 @@ func changeAuthor(c v1.Change) string {
 }
 
 // fieldsText names the first changed field.
-func fieldsText(c v1.Change) string {
+func (o ChangesOptions) fieldsText(c v1.Change) string {
 	if len(c.Diff) == 0 || c.Verb != v1.ChangeChanged {
 		return ""
 	}
-	text := oneLine(c.Diff[0].Path)
+	text := o.cut(c.Diff[0].Path, fieldWidth)
 	if n := len(c.Diff) - 1 + c.More; n > 0 {
 		text += fmt.Sprintf(" and %d more", n)
 	}
@@ -220,6 +239,18 @@ func valueText(value string) string {
 		return "(none)"
 	}
 	return oneLine(value)
+}
+
+// cut is a text in one line, without its middle if it is long: names differ at either end.
+func (o ChangesOptions) cut(text string, most int) string {
+	text = oneLine(text)
+	letters := []rune(text)
+	if o.Wide || len(letters) <= most {
+		return text
+	}
+	const gap = "..."
+	end := (most - len(gap)) / 2
+	return string(letters[:most-len(gap)-end]) + gap + string(letters[len(letters)-end:])
 }
 
 // oneLine is a text as it is printed, without tabs and new lines, which would be columns and rows.

@@ -76,7 +76,7 @@ func TestWriteChanges(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text bytes.Buffer
-	if err := WriteChanges(&text, list, true); err != nil {
+	if err := WriteChanges(&text, list, ChangesOptions{Diff: true}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `REVISION  AT                    WHO                  CHANGE                      FIELDS             MACHINES
@@ -84,7 +84,7 @@ func TestWriteChanges(t *testing.T) {
 2/9       2026-01-31T09:30:02Z  alice?????[2J        changed HTTPRoute/shop/www  spec.a and 2 more  2 machines within 1.2 s
     spec.a: 1 -> 2
     spec.b: (none) -> "x?y"
-    1 more fields
+    1 more field
 -         2026-01-31T09:30:01Z  bob                  created AddressPool/www                        
 -         2026-01-31T09:30:00Z  unknown              changed Service/team/app                       
 `
@@ -92,7 +92,35 @@ func TestWriteChanges(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	text.Reset()
-	if err := WriteChanges(&text, nil, false); err != nil || text.String() != "no change matches, of those that the plane still knows\n" {
+	if err := WriteChanges(&text, nil, ChangesOptions{}); err != nil || text.String() != "no change matches, of those that the plane still knows\n" {
 		t.Errorf("got %q, %v", text.String(), err)
+	}
+}
+
+// What others have written makes no column wider than people can read; -o wide has it whole.
+func TestLongNamesOfChanges(t *testing.T) {
+	long := strings.Repeat("é", 100)
+	list := []v1.Change{{
+		Verb: v1.ChangeChanged, Who: "system:serviceaccount:" + long + ":deployer", Object: v1.Object{Kind: "HTTPRoute", Namespace: "shop", Name: long + "-end"},
+		Diff: []v1.FieldChange{{Path: "metadata.annotations." + long}},
+	}}
+	row := func(o ChangesOptions) string {
+		var text bytes.Buffer
+		if err := WriteChanges(&text, list, o); err != nil {
+			t.Fatal(err)
+		}
+		return strings.Split(text.String(), "\n")[1]
+	}
+	cut, wide := row(ChangesOptions{}), row(ChangesOptions{Wide: true})
+	for _, want := range []string{"  system:serviceaccou...ééééééééé:deployer  changed HTTPRoute/shop/ééé", "é...é", "ééé-end  metadata.annotation...ééé"} {
+		if !strings.Contains(cut, want) {
+			t.Errorf("%q does not have %q", cut, want)
+		}
+	}
+	if n := len([]rune(cut)); n > 200 {
+		t.Errorf("a line has %d characters", n)
+	}
+	if strings.Contains(wide, "...") || strings.Count(wide, long) != 3 {
+		t.Errorf("the wide row is %q", wide)
 	}
 }
