@@ -63,6 +63,9 @@ func Documented(t *testing.T, register func(prometheus.Registerer) error, prefix
 			t.Errorf("%s lists %s, which there is not", reference, row[1])
 		}
 	}
+	if err := (names{}).ofReference(string(text)); err != nil {
+		t.Errorf("%s: in OpenMetrics, %v", reference, err)
+	}
 	for _, row := range regexp.MustCompile("\\| `([a-z0-9_]+)` \\| counter \\|").FindAllStringSubmatch(string(text), -1) {
 		if !strings.HasSuffix(row[1], "_total") {
 			t.Errorf("OpenMetrics calls the counter %s %s_total", row[1], row[1])

@@ -16,6 +16,15 @@ func TestMetricsAreDocumented(t *testing.T) {
 	}, "fairlead_plane_")
 }
 
+// TestOpenMetrics has a strict parser read what a plane serves of itself.
+func TestOpenMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if _, err := newMetrics(registry, newWriteMetrics(), calm{}, calm{}); err != nil {
+		t.Fatal(err)
+	}
+	metricstest.OpenMetrics(t, registry)
+}
+
 // calm is a status writer with an empty queue, and a source without trouble.
 type calm struct{}
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.dev/internal/metricstest"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
 )
@@ -37,6 +38,7 @@ func TestRequestMetricsOfANamespace(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		metricstest.OpenMetrics(t, g)
 		families, err := g.Gather()
 		if err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ func describe(before ...string) Descs {
 		Sent:     some("sent_bytes|_total", "Bytes to clients by ", "", namespace, listener, upstream),
 		Retries:  some("retries|_total", "Requests that were sent once more, by ", "", namespace, upstream),
 		Resets:   some("resets|_total", "Requests that one side has reset, by ", "", namespace, listener, upstream),
-		Open:     prometheus.NewDesc("fairlead_connections_by_listener", "Open connections of clients by listener.", append(append([]string{}, before...), "listener"), nil),
+		Open:     prometheus.NewDesc("fairlead_open_connections_by_listener", "Open connections of clients by listener.", append(append([]string{}, before...), "listener"), nil),
 		Taken:    prometheus.NewDesc("fairlead_connections_by_listener_total", "Connections of clients by listener.", append(append([]string{}, before...), "listener"), nil),
 	}
 }
