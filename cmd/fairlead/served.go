@@ -137,7 +137,7 @@ func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, err
 	if q.Namespace != "" && !by.OfNamespace() {
 		return model.Top{}, fmt.Errorf("%w: %s are not of one namespace: leave it out", console.ErrQuestion, by)
 	}
-	return r.Top(ctx, traffic.Question{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit}, q.After)
+	return r.Top(ctx, traffic.Query{By: by, Namespace: q.Namespace, Sort: sort, Limit: q.Limit}, q.After)
 }
 
 func (s *served) requestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
@@ -207,7 +207,7 @@ func (s *served) tap(ctx context.Context, f model.TapFilter, show func(model.Tap
 }
 
 // tapFlows shows flows in the same way.
-func (s *served) tapFlows(ctx context.Context, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
+func (s *served) tapFlows(ctx context.Context, q model.FlowTapQuery, show func(model.FlowTapEvent) error) error {
 	r := s.running.Load()
 	if r == nil {
 		return errStarting

@@ -60,7 +60,7 @@ type Config struct {
 	// Tap shows requests of clients until ctx is done or show fails; nil where there are none.
 	Tap func(ctx context.Context, f model.TapFilter, show func(model.TapEvent) error) error
 	// TapFlows shows flows of clients in the same way.
-	TapFlows func(ctx context.Context, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error
+	TapFlows func(ctx context.Context, q model.FlowTapQuery, show func(model.FlowTapEvent) error) error
 	// Upstreams are all upstreams, or one with its last changes; nil where there are none.
 	Upstreams func(ctx context.Context, name string) ([]model.UpstreamStatus, error)
 	// Backends are those of frontends, and Flows what flow tables have; nil where there are

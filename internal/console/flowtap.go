@@ -37,8 +37,8 @@ func (q FlowTapQuestion) values() url.Values {
 }
 
 // Parse reads a question.
-func (q FlowTapQuestion) Parse() (f model.FlowTapQuestion, err error) {
-	f = model.FlowTapQuestion{Of: q.Of, Namespace: q.Namespace}
+func (q FlowTapQuestion) Parse() (f model.FlowTapQuery, err error) {
+	f = model.FlowTapQuery{Of: q.Of, Namespace: q.Namespace}
 	if q.Client != "" {
 		if f.Client, err = parsePrefix(q.Client); err != nil {
 			return f, fmt.Errorf("client %q: want an address or a CIDR such as 192.0.2.0/24", q.Client)
@@ -60,7 +60,7 @@ func (q FlowTapQuestion) Parse() (f model.FlowTapQuestion, err error) {
 }
 
 // flowTapHandler shows flows until the reader leaves, or has as many events as it asked for.
-func flowTapHandler(tap func(context.Context, model.FlowTapQuestion, func(model.FlowTapEvent) error) error) http.HandlerFunc {
+func flowTapHandler(tap func(context.Context, model.FlowTapQuery, func(model.FlowTapEvent) error) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if crossSite(r) {
 			http.Error(w, "another site may not ask", http.StatusForbidden)

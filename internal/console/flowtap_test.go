@@ -13,8 +13,8 @@ import (
 )
 
 func TestFlowTap(t *testing.T) {
-	asked := make(chan model.FlowTapQuestion, 1)
-	server := httptest.NewServer(flowTapHandler(func(ctx context.Context, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
+	asked := make(chan model.FlowTapQuery, 1)
+	server := httptest.NewServer(flowTapHandler(func(ctx context.Context, q model.FlowTapQuery, show func(model.FlowTapEvent) error) error {
 		if q.Of == "shop/none" {
 			return None("no frontend matches")
 		}
@@ -48,7 +48,7 @@ func TestFlowTap(t *testing.T) {
 	if err != nil || events != 2 || dropped != 3 || notes != "XDP: all" {
 		t.Errorf("%d events, %d dropped, %q, %v", events, dropped, notes, err)
 	}
-	want := model.FlowTapQuestion{Of: "shop/db", Namespace: "shop", Client: netip.MustParsePrefix("198.51.100.0/24"), Backend: netip.MustParseAddr("2001:db8::1")}
+	want := model.FlowTapQuery{Of: "shop/db", Namespace: "shop", Client: netip.MustParsePrefix("198.51.100.0/24"), Backend: netip.MustParseAddr("2001:db8::1")}
 	if got := <-asked; got != want {
 		t.Errorf("asked %+v", got)
 	}

@@ -67,8 +67,8 @@ type FlowEvent struct {
 	DataPlane      DataPlaneKind  `json:"dataPlane"`
 }
 
-// FlowTapQuestion selects flows that are shown live.
-type FlowTapQuestion struct {
+// FlowTapQuery selects flows that are shown live.
+type FlowTapQuery struct {
 	// Of is a frontend, a VIP, or the owner of frontends ("NAMESPACE/NAME" or "KIND NAMESPACE/NAME"); empty: all of the namespace.
 	Of string
 	// Namespace of the owner; empty: any.

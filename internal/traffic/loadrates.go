@@ -20,7 +20,7 @@ func (c *comparison) loads(was, now []model.GroupLoad) {
 		}
 	}
 	for _, g := range now {
-		if c.question.Namespace != "" && g.Group.Namespace() != c.question.Namespace {
+		if c.query.Namespace != "" && g.Group.Namespace() != c.query.Namespace {
 			continue
 		}
 		for _, b := range g.Backends {

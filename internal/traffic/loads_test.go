@@ -70,14 +70,14 @@ func TestRatesOfLoads(t *testing.T) {
 		{Name: "10.0.0.1:80 of team/app/80", Rate: 20, Rates: [model.StatusClasses]float64{2: 16, 5: 2}, Requests: 60, InFlight: 2, FirstByte: 0.01},
 		{Name: "[2001:db8::1]:80 of other/app/80~1f", Rate: 4, Rates: [model.StatusClasses]float64{2: 4}, Requests: 12},
 	}
-	if got := Rates(before, after, Question{By: Backends}, nil).Rows; !reflect.DeepEqual(got, rows) {
+	if got := Rates(before, after, Query{By: Backends}, nil).Rows; !reflect.DeepEqual(got, rows) {
 		t.Errorf("got %+v, want %+v", got, rows)
 	}
-	if got := Rates(before, after, Question{By: Backends, Namespace: "team", Sort: ByTime}, nil).Rows; !reflect.DeepEqual(got, rows[:1]) {
+	if got := Rates(before, after, Query{By: Backends, Namespace: "team", Sort: ByTime}, nil).Rows; !reflect.DeepEqual(got, rows[:1]) {
 		t.Errorf("of a namespace: %+v", got)
 	}
 	// Another agent counts from zero.
-	if got := Rates(after, sample(start.Add(4*time.Second), 1), Question{By: Backends}, nil).Rows; got[0].Rate != 10 {
+	if got := Rates(after, sample(start.Add(4*time.Second), 1), Query{By: Backends}, nil).Rows; got[0].Rate != 10 {
 		t.Errorf("after a restart: %+v", got)
 	}
 }

@@ -19,8 +19,8 @@ type Sample struct {
 	Loads     map[string][]model.GroupLoad
 }
 
-// Question is what somebody wants to see.
-type Question struct {
+// Query is what somebody wants to see.
+type Query struct {
 	By        By
 	Namespace string // of the owner of the route; empty: all
 	Sort      Sort
@@ -28,7 +28,7 @@ type Question struct {
 }
 
 // shared says that rows are of what namespaces share, and one of them asks: times and bytes of a listener or a host are of all.
-func (q Question) shared() bool { return q.Namespace != "" && (q.By == Listeners || q.By == Hosts) }
+func (q Query) shared() bool { return q.Namespace != "" && (q.By == Listeners || q.By == Hosts) }
 
 // Sort is the order of rows. Names decide between equal ones.
 type Sort string
@@ -47,9 +47,9 @@ const (
 // Rates compares two samples. Machines that are in one of them only are left out: their counters say nothing about the time
 // between. A proxy that began meanwhile has smaller counters; what it has counted is since then. Times are those of sampled requests,
 // where there are no better ones; they may be nil.
-func Rates(before, after Sample, q Question, times *Times) model.Top {
+func Rates(before, after Sample, q Query, times *Times) model.Top {
 	top := model.Top{Seconds: after.At.Sub(before.At).Seconds(), Machines: []string{}, Rows: []model.TopRow{}}
-	c := comparison{question: q, seconds: top.Seconds, rows: map[string]*model.TopRow{}, times: map[string]*model.Histogram{}}
+	c := comparison{query: q, seconds: top.Seconds, rows: map[string]*model.TopRow{}, times: map[string]*model.Histogram{}}
 	for _, machine := range slices.Sorted(maps.Keys(after.Requests)) {
 		was, both := before.Requests[machine]
 		if !both {
@@ -94,11 +94,11 @@ func Rates(before, after Sample, q Question, times *Times) model.Top {
 
 // comparison adds up what machines have counted between two samples.
 type comparison struct {
-	question Question
-	seconds  float64
-	rows     map[string]*model.TopRow
-	times    map[string]*model.Histogram
-	waits    map[string]wait // of backends
+	query   Query
+	seconds float64
+	rows    map[string]*model.TopRow
+	times   map[string]*model.Histogram
+	waits   map[string]wait // of backends
 }
 
 func (c *comparison) row(name string) *model.TopRow {
@@ -119,10 +119,10 @@ func (c *comparison) requests(was, now []model.RequestFigures) {
 		if len(was) > 0 && was[0].Key() == f.Key() {
 			old = was[0].Classes
 		}
-		if _, namespace, _ := Owner(f.Route); c.question.Namespace != "" && namespace != c.question.Namespace {
+		if _, namespace, _ := Owner(f.Route); c.query.Namespace != "" && namespace != c.query.Namespace {
 			continue
 		}
-		count(c.row(c.question.By.name(f)), f, old, c.seconds)
+		count(c.row(c.query.By.name(f)), f, old, c.seconds)
 	}
 }
 
@@ -130,13 +130,13 @@ func (c *comparison) requests(was, now []model.RequestFigures) {
 func (c *comparison) totals(was, now []model.TrafficTotal, answers bool) {
 	old := map[string]*model.Volume{}
 	for i := range was {
-		if was[i].By == string(c.question.By) {
+		if was[i].By == string(c.query.By) {
 			old[was[i].Name] = &was[i].Volume
 		}
 	}
 	for i := range now {
 		t := &now[i]
-		if t.By != string(c.question.By) || c.rows[t.Name] == nil && !answers {
+		if t.By != string(c.query.By) || c.rows[t.Name] == nil && !answers {
 			continue
 		}
 		more := t.Volume
@@ -171,7 +171,7 @@ func (c *comparison) flows(was, now []model.FrontendFigures) {
 	type counters struct{ flows, bytes uint64 }
 	of := func(list []model.FrontendFigures, each func(name string, n counters)) {
 		for _, f := range list {
-			if c.question.By == Frontends {
+			if c.query.By == Frontends {
 				each(f.String(), counters{f.NewFlows, f.Bytes})
 				continue
 			}

@@ -24,14 +24,14 @@ func TestSharedHostsTellNoTimes(t *testing.T) {
 	times := &Times{}
 	times.Add(began.Add(time.Second), &model.TapRecord{Route: "HTTPRoute/theirs/b/rules/0/matches/0", Host: "shared.test", Seconds: 3})
 	for namespace, told := range map[string]bool{"mine": false, "": true} {
-		top := Rates(sample(began, 10), sample(began.Add(2*time.Second), 50), Question{By: Hosts, Namespace: namespace}, times)
+		top := Rates(sample(began, 10), sample(began.Add(2*time.Second), 50), Query{By: Hosts, Namespace: namespace}, times)
 		if len(top.Rows) != 1 || (top.Rows[0].Timed > 0) != told || (top.Rows[0].Sent > 0) != told {
 			t.Errorf("namespace %q is told %+v", namespace, top.Rows)
 		}
 	}
 	without := sample(began.Add(2*time.Second), 50)
 	without.Totals = nil
-	if top := Rates(sample(began, 10), without, Question{By: Hosts, Namespace: "mine"}, times); len(top.Rows) != 1 || top.Rows[0].Timed > 0 {
+	if top := Rates(sample(began, 10), without, Query{By: Hosts, Namespace: "mine"}, times); len(top.Rows) != 1 || top.Rows[0].Timed > 0 {
 		t.Errorf("it is told times of samples: %+v", top.Rows)
 	}
 }

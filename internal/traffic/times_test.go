@@ -17,7 +17,7 @@ func TestTimesOfSampledRequests(t *testing.T) {
 	before := Sample{At: start, Requests: map[string][]model.RequestFigures{"edge": {counted("http", "a.test", shop, 1, 0), counted("http", "b.test", news, 1, 0)}}}
 	after := Sample{At: start.Add(time.Second), Requests: map[string][]model.RequestFigures{"edge": {counted("http", "a.test", shop, 3, 0), counted("http", "b.test", news, 9, 0)}}}
 	for _, by := range []By{Routes, Hosts} {
-		got := Rates(before, after, Question{By: by, Sort: ByTime}, &times)
+		got := Rates(before, after, Query{By: by, Sort: ByTime}, &times)
 		if r := got.Rows[0]; len(got.Rows) != 2 || r.Timed != 1000 || math.Abs(r.P50/0.5-1) > 0.05 || math.Abs(r.P99/0.99-1) > 0.05 {
 			t.Errorf("%s: %+v", by, got.Rows)
 		}
@@ -25,7 +25,7 @@ func TestTimesOfSampledRequests(t *testing.T) {
 			t.Errorf("%s: a route without samples has times: %+v", by, got.Rows[1])
 		}
 		after.At = start.Add(time.Minute)
-		if got := Rates(before, after, Question{By: by}, &times); got.Rows[0].Timed+got.Rows[1].Timed != 0 {
+		if got := Rates(before, after, Query{By: by}, &times); got.Rows[0].Timed+got.Rows[1].Timed != 0 {
 			t.Errorf("%s: a minute later there are times: %+v", by, got.Rows)
 		}
 		after.At = start.Add(time.Second)
@@ -65,7 +65,7 @@ func TestTotalsAndFlows(t *testing.T) {
 	}
 	before, after := sample(start, 10), sample(start.Add(2*time.Second), 30)
 	for _, by := range []By{Namespaces, Listeners, Upstreams} {
-		got := Rates(before, after, Question{By: by}, nil)
+		got := Rates(before, after, Query{By: by}, nil)
 		if len(got.Rows) != 1 {
 			t.Fatalf("%s: %+v", by, got.Rows)
 		}
@@ -73,19 +73,19 @@ func TestTotalsAndFlows(t *testing.T) {
 			t.Errorf("%s: %+v", by, r)
 		}
 	}
-	if got := Rates(before, after, Question{By: Listeners, Namespace: "team01"}, nil); got.Rows[0].Timed != 0 || got.Rows[0].Sent != 0 {
+	if got := Rates(before, after, Query{By: Listeners, Namespace: "team01"}, nil); got.Rows[0].Timed != 0 || got.Rows[0].Sent != 0 {
 		t.Errorf("who asks for a namespace is told of others: %+v", got.Rows)
 	}
 	for _, by := range []By{Frontends, Backends} {
-		if got := Rates(before, after, Question{By: by}, nil); len(got.Rows) != 1 || got.Rows[0].Rate != 10 || got.Rows[0].Received != 100 || got.Rows[0].Requests != 30 {
+		if got := Rates(before, after, Query{By: by}, nil); len(got.Rows) != 1 || got.Rows[0].Rate != 10 || got.Rows[0].Received != 100 || got.Rows[0].Requests != 30 {
 			t.Errorf("%s: %+v", by, got.Rows)
 		}
 	}
 	// Another proxy and another data plane count from zero.
-	if got := Rates(after, sample(start.Add(4*time.Second), 4), Question{By: Upstreams}, nil); got.Rows[0].Rate != 2 {
+	if got := Rates(after, sample(start.Add(4*time.Second), 4), Query{By: Upstreams}, nil); got.Rows[0].Rate != 2 {
 		t.Errorf("after a restart: %+v", got.Rows)
 	}
-	if got := Rates(after, sample(start.Add(4*time.Second), 4), Question{By: Frontends}, nil); got.Rows[0].Rate != 2 {
+	if got := Rates(after, sample(start.Add(4*time.Second), 4), Query{By: Frontends}, nil); got.Rows[0].Rate != 2 {
 		t.Errorf("after a restart: %+v", got.Rows)
 	}
 }

@@ -37,30 +37,30 @@ func TestRates(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		q    Question
+		q    Query
 		want []model.TopRow
 	}{
-		{"routes", Question{By: Routes}, []model.TopRow{
+		{"routes", Query{By: Routes}, []model.TopRow{
 			{Name: "HTTPRoute/team01/shop", Rate: 30, Rates: rates(28, 2), Requests: 170},
 			{Name: None, Rate: 2, Rates: rates(2, 0), Requests: 4},
 			{Name: "IngressRoute/team02/news", Requests: 50},
 		}},
-		{"hosts", Question{By: Hosts, Sort: ByName, Limit: 2}, []model.TopRow{
+		{"hosts", Query{By: Hosts, Sort: ByName, Limit: 2}, []model.TopRow{
 			{Name: None, Rate: 2, Rates: rates(2, 0), Requests: 4},
 			{Name: "a.test", Rate: 30, Rates: rates(28, 2), Requests: 170},
 		}},
-		{"a namespace", Question{By: Namespaces, Namespace: "team02"}, []model.TopRow{{Name: "team02", Requests: 50}}},
-		{"errors", Question{By: Listeners, Sort: ByErrors}, []model.TopRow{{Name: "http", Rate: 32, Rates: rates(30, 2), Requests: 224}}},
+		{"a namespace", Query{By: Namespaces, Namespace: "team02"}, []model.TopRow{{Name: "team02", Requests: 50}}},
+		{"errors", Query{By: Listeners, Sort: ByErrors}, []model.TopRow{{Name: "http", Rate: 32, Rates: rates(30, 2), Requests: 224}}},
 	} {
 		got := Rates(before, after, c.q, nil)
 		if got.Seconds != 2 || !reflect.DeepEqual(got.Machines, []string{"edge-1", "edge-2"}) || !reflect.DeepEqual(got.Rows, c.want) {
 			t.Errorf("%s: got %+v\nwant %+v", c.name, got, c.want)
 		}
 	}
-	if got := Rates(before, after, Question{By: Hosts, Limit: 1}, nil); got.Total != 3 || got.Rate != 32 || len(got.Rows) != 1 {
+	if got := Rates(before, after, Query{By: Hosts, Limit: 1}, nil); got.Total != 3 || got.Rate != 32 || len(got.Rows) != 1 {
 		t.Errorf("limited: %+v", got)
 	}
-	if got := Rates(after, after, Question{By: Routes}, nil); got.Rows[0].Rate != 0 {
+	if got := Rates(after, after, Query{By: Routes}, nil); got.Rows[0].Rate != 0 {
 		t.Errorf("of no time: %+v", got.Rows[0])
 	}
 }
@@ -114,7 +114,7 @@ func BenchmarkRates(b *testing.B) {
 	before, after := sample(1), sample(2)
 	b.ReportAllocs()
 	for b.Loop() {
-		if top := Rates(before, after, Question{By: Routes}, nil); top.Total != 20_000 {
+		if top := Rates(before, after, Query{By: Routes}, nil); top.Total != 20_000 {
 			b.Fatal(top.Total)
 		}
 	}

@@ -26,7 +26,7 @@ type flowScope struct {
 
 // TapFlows calls show with flows of clients as they begin, move and end, until ctx is done or show fails. It logs who looks,
 // and at what.
-func (v *Viewers) TapFlows(ctx context.Context, who string, q model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
+func (v *Viewers) TapFlows(ctx context.Context, who string, q model.FlowTapQuery, show func(model.FlowTapEvent) error) error {
 	if err := v.served(); err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (v *Viewers) TapFlows(ctx context.Context, who string, q model.FlowTapQuest
 	defer release()
 	t := v.config.Machines.FlowTap()
 	defer t.Close()
-	view := &flowView{viewers: v, question: q, tap: t, show: show, began: v.config.Now(), said: map[string]model.FlowTapMachine{}}
+	view := &flowView{viewers: v, query: q, tap: t, show: show, began: v.config.Now(), said: map[string]model.FlowTapMachine{}}
 	view.aim(scope)
 	v.config.Log.Info("flows are tapped", "by", who, "of", q.Of, "namespace", q.Namespace, "client", q.Client, "backend", q.Backend)
 	defer func() {
@@ -52,16 +52,16 @@ func (v *Viewers) TapFlows(ctx context.Context, who string, q model.FlowTapQuest
 
 // flowView is one viewer.
 type flowView struct {
-	viewers  *Viewers
-	question model.FlowTapQuestion
-	tap      *southbound.FlowTap
-	show     func(model.FlowTapEvent) error
-	began    time.Time
-	scope    flowScope
-	filter   model.FlowTap
-	told     []model.FrontendKey // that the viewer knows of
-	said     map[string]model.FlowTapMachine
-	shown    int
+	viewers *Viewers
+	query   model.FlowTapQuery
+	tap     *southbound.FlowTap
+	show    func(model.FlowTapEvent) error
+	began   time.Time
+	scope   flowScope
+	filter  model.FlowTap
+	told    []model.FrontendKey // that the viewer knows of
+	said    map[string]model.FlowTapMachine
+	shown   int
 }
 
 // aim has machines show what a scope says.
@@ -69,7 +69,7 @@ func (v *flowView) aim(s flowScope) {
 	frontends := slices.SortedFunc(maps.Keys(s.owners), model.FrontendKey.Compare)
 	v.scope = s
 	if !slices.Equal(frontends, v.filter.Frontends) {
-		v.filter = model.FlowTap{Frontends: frontends, Client: v.question.Client, Backend: v.question.Backend}
+		v.filter = model.FlowTap{Frontends: frontends, Client: v.query.Client, Backend: v.query.Backend}
 		v.tap.Want(v.filter)
 	}
 }
@@ -100,7 +100,7 @@ func (v *flowView) run(ctx context.Context) error {
 				return err
 			}
 		case <-ticker.C:
-			scope, err := v.viewers.flowScope(ctx, v.question)
+			scope, err := v.viewers.flowScope(ctx, v.query)
 			if err == nil || len(scope.owners) == 0 && scope.names != nil {
 				v.aim(scope) // what is gone is watched no more
 			}
@@ -140,8 +140,8 @@ func (v *flowView) look() error {
 	return v.show(e)
 }
 
-// flowScope are the frontends that a question is about.
-func (v *Viewers) flowScope(ctx context.Context, q model.FlowTapQuestion) (flowScope, error) {
+// flowScope are the frontends that a query selects.
+func (v *Viewers) flowScope(ctx context.Context, q model.FlowTapQuery) (flowScope, error) {
 	s := flowScope{owners: map[model.FrontendKey]string{}, machines: map[string]bool{}}
 	inside := func(f *model.Frontend) bool { return q.Namespace == "" || f.Owner.Namespace == q.Namespace }
 	list, err := v.config.Plane.Frontends(ctx, func(f *model.Frontend) bool { return inside(f) && f.Named(q.Of) })

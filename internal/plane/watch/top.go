@@ -30,9 +30,9 @@ type top struct {
 
 	mu           sync.Mutex // held while machines are asked: who comes meanwhile has the same samples
 	before, last traffic.Sample
-	number       uint64                         // of last; zero: there was none
-	figures      map[string]southbound.Figures  // of which last is a part
-	answers      map[traffic.Question]model.Top // by the two samples, with all rows: viewers who ask alike share them
+	number       uint64                        // of last; zero: there was none
+	figures      map[string]southbound.Figures // of which last is a part
+	answers      map[traffic.Query]model.Top   // by the two samples, with all rows: viewers who ask alike share them
 
 	times topTimes
 }
@@ -47,7 +47,7 @@ type topTimes struct {
 
 // Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes one or two. While the last
 // is the one that is named, it waits for the next; 0 names none.
-func (v *Viewers) Top(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {
+func (v *Viewers) Top(ctx context.Context, q traffic.Query, after uint64) (model.Top, error) {
 	if err := v.served(); err != nil {
 		return model.Top{}, err
 	}
@@ -57,7 +57,7 @@ func (v *Viewers) Top(ctx context.Context, q traffic.Question, after uint64) (mo
 	return v.top.ask(ctx, q, after)
 }
 
-func (t *top) ask(ctx context.Context, q traffic.Question, after uint64) (model.Top, error) {
+func (t *top) ask(ctx context.Context, q traffic.Query, after uint64) (model.Top, error) {
 	if err := t.await(ctx, after); err != nil {
 		return model.Top{}, err
 	}
@@ -82,7 +82,7 @@ func (t *top) ask(ctx context.Context, q traffic.Question, after uint64) (model.
 }
 
 // answer compares the two samples. Its rows are shared. t.mu is held.
-func (t *top) answer(q traffic.Question) model.Top {
+func (t *top) answer(q traffic.Query) model.Top {
 	q.Limit = 0
 	answer, known := t.answers[q]
 	if known {
@@ -160,6 +160,6 @@ func (t *top) take(ctx context.Context) {
 		slices.SortFunc(f.Requests, model.RequestFigures.Compare) // as machines of ours send them
 		next.Requests[machine], next.Totals[machine], next.Frontends[machine], next.Loads[machine] = f.Requests, f.Totals, f.Frontends, f.Loads
 	}
-	t.before, t.last, t.answers = t.last, next, map[traffic.Question]model.Top{}
+	t.before, t.last, t.answers = t.last, next, map[traffic.Query]model.Top{}
 	t.number++
 }

@@ -26,7 +26,7 @@ func TestTopAsksOnceForAllViewers(t *testing.T) {
 			}}}
 		}}
 		look := func() {
-			got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, 0)
+			got, err := view.ask(t.Context(), traffic.Query{By: traffic.Routes}, 0)
 			if err != nil || len(got.Rows) != 1 || got.Rows[0].Rate != 100 {
 				t.Errorf("%+v, %v, want 100 requests a second", got, err)
 			}
@@ -47,12 +47,12 @@ func TestTopAsksOnceForAllViewers(t *testing.T) {
 			t.Errorf("%d questions after five samples for 50 viewers, want 7", asked)
 		}
 		// Who names the last sample is answered after the next, and at once.
-		first, _ := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, 0)
+		first, _ := view.ask(t.Context(), traffic.Query{By: traffic.Routes}, 0)
 		at := time.Now()
 		var viewers sync.WaitGroup
 		for range 50 {
 			viewers.Go(func() {
-				next, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, first.Sample)
+				next, err := view.ask(t.Context(), traffic.Query{By: traffic.Routes}, first.Sample)
 				if err != nil || next.Sample != first.Sample+1 || time.Since(at) != topGap {
 					t.Errorf("after sample %d there is %d, %v, after %s", first.Sample, next.Sample, err, time.Since(at))
 				}
@@ -70,7 +70,7 @@ func TestTopAsksOnceForAllViewers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		time.Sleep(time.Hour)
-		if _, err := view.ask(ctx, traffic.Question{By: traffic.Routes}, 0); err == nil {
+		if _, err := view.ask(ctx, traffic.Query{By: traffic.Routes}, 0); err == nil {
 			t.Error("a viewer that has gone has an answer")
 		}
 	})
@@ -89,8 +89,8 @@ func TestTopOfViewersWhoLeave(t *testing.T) {
 		cancel()
 		for range 3 {
 			time.Sleep(topGap)
-			_, _ = view.ask(gone, traffic.Question{By: traffic.Routes}, 0)
-			if got, err := view.ask(t.Context(), traffic.Question{By: traffic.Routes}, 0); err != nil || len(got.Machines) != 1 {
+			_, _ = view.ask(gone, traffic.Query{By: traffic.Routes}, 0)
+			if got, err := view.ask(t.Context(), traffic.Query{By: traffic.Routes}, 0); err != nil || len(got.Machines) != 1 {
 				t.Errorf("%+v, %v, want one machine", got, err)
 			}
 			if got := view.latest(t.Context()); len(got) != 1 {
@@ -111,23 +111,23 @@ func TestTopComparesOnceForAllViewers(t *testing.T) {
 				{Route: "HTTPRoute/team/a/rules/0", Classes: [model.StatusClasses]uint64{2: 2 * n}},
 			}}}
 		}}
-		look := func(q traffic.Question) model.Top {
+		look := func(q traffic.Query) model.Top {
 			got, err := view.ask(t.Context(), q, 0)
 			if err != nil || got.Total != 2 || got.Rows[0].Name != "HTTPRoute/team/a" || got.Rows[0].Rate != 20/topGap.Seconds() {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			return got
 		}
-		all, one := look(traffic.Question{By: traffic.Routes}), look(traffic.Question{By: traffic.Routes, Limit: 1})
+		all, one := look(traffic.Query{By: traffic.Routes}), look(traffic.Query{By: traffic.Routes, Limit: 1})
 		if len(all.Rows) != 2 || len(one.Rows) != 1 || &all.Rows[0] != &one.Rows[0] {
 			t.Errorf("%d and %d rows, of one comparison: %t", len(all.Rows), len(one.Rows), &all.Rows[0] == &one.Rows[0])
 		}
 		time.Sleep(topGap)
-		if next := look(traffic.Question{By: traffic.Routes}); &next.Rows[0] == &all.Rows[0] {
+		if next := look(traffic.Query{By: traffic.Routes}); &next.Rows[0] == &all.Rows[0] {
 			t.Error("the next sample has the rows of the one before")
 		}
 		for i := range 2 * keptAnswers {
-			_, _ = view.ask(t.Context(), traffic.Question{By: traffic.Routes, Namespace: strconv.Itoa(i)}, 0)
+			_, _ = view.ask(t.Context(), traffic.Query{By: traffic.Routes, Namespace: strconv.Itoa(i)}, 0)
 		}
 		if len(view.answers) > keptAnswers {
 			t.Errorf("%d answers are kept", len(view.answers))

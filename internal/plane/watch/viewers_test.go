@@ -50,12 +50,12 @@ func (f fake) Status(context.Context) model.Status {
 // A plane that serves no machines asks none of them, whatever somebody wants to see.
 func TestNobodyIsAskedBeforeThePlaneServes(t *testing.T) {
 	v := &Viewers{config: Config{Plane: fake{}}} // has no machines: who asks them panics
-	_, top := v.Top(t.Context(), traffic.Question{By: traffic.Routes}, 0)
+	_, top := v.Top(t.Context(), traffic.Query{By: traffic.Routes}, 0)
 	_, metrics := v.RequestMetrics(t.Context(), "")
 	for what, err := range map[string]error{
 		"top": top, "metrics": metrics,
 		"tap":   v.Tap(t.Context(), "anna", model.TapFilter{}, nil),
-		"flows": v.TapFlows(t.Context(), "anna", model.FlowTapQuestion{}, nil),
+		"flows": v.TapFlows(t.Context(), "anna", model.FlowTapQuery{}, nil),
 	} {
 		if !errors.Is(err, errNotServing) {
 			t.Errorf("%s: %v", what, err)
@@ -94,7 +94,7 @@ func TestFlowScope(t *testing.T) {
 	}
 	v := &Viewers{config: Config{Plane: fake{epoch: 1, frontends: []*model.Frontend{frontend(80, "shop"), frontend(81, "bank")}}}}
 	for of, want := range map[string]int{"": 1, "shop/app": 1, "192.0.2.1": 1, "tcp://192.0.2.1:80": 1, "tcp://192.0.2.1:81": 0, "bank/app": 0} {
-		s, err := v.flowScope(t.Context(), model.FlowTapQuestion{Of: of, Namespace: "shop"})
+		s, err := v.flowScope(t.Context(), model.FlowTapQuery{Of: of, Namespace: "shop"})
 		if len(s.owners) != want || (err == nil) != (want > 0) {
 			t.Errorf("%q in shop means %v: %v", of, s.owners, err)
 		}
@@ -111,11 +111,11 @@ func TestFlowScope(t *testing.T) {
 	for i := range maxTapFrontends + 1 {
 		many.frontends = append(many.frontends, frontend(uint16(i+1), "shop"))
 	}
-	if _, err := (&Viewers{config: Config{Plane: many}}).flowScope(t.Context(), model.FlowTapQuestion{}); !errors.Is(err, console.ErrNone) {
+	if _, err := (&Viewers{config: Config{Plane: many}}).flowScope(t.Context(), model.FlowTapQuery{}); !errors.Is(err, console.ErrNone) {
 		t.Errorf("%d frontends match: %v", len(many.frontends), err)
 	}
 	away := fake{epoch: 1, err: errors.New("the loop is away")}
-	if _, err := (&Viewers{config: Config{Plane: away}}).flowScope(t.Context(), model.FlowTapQuestion{}); !errors.Is(err, away.err) {
+	if _, err := (&Viewers{config: Config{Plane: away}}).flowScope(t.Context(), model.FlowTapQuery{}); !errors.Is(err, away.err) {
 		t.Errorf("the loop is away: %v", err)
 	}
 }
