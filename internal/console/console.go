@@ -10,7 +10,6 @@ package console
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +20,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
 )
@@ -67,7 +65,7 @@ type Config struct {
 	// none.
 	Backends func(ctx context.Context, of string) ([]model.BackendStatus, error)
 	Flows    func(ctx context.Context, f FlowFilter) (model.FlowList, error)
-	// Watches wait for changes of the lists at these paths.
+	// Watches wait for changes of the lists at those of the paths that can be watched.
 	Watches map[string]Watch
 	// Standby is why the process does not know what is asked of it: a Standby; nil where it
 	// does, or always does.
@@ -101,79 +99,13 @@ func Handler(c Config) http.Handler {
 // Reads serves what is below /v1.
 func Reads(c Config) http.Handler {
 	mux, all := http.NewServeMux(), http.NewServeMux()
-	all.Handle("/v1/", bounded(mux, maxAnswers))
-	asks := bounded(mux, maxFlowAnswers)
-	all.Handle(v1.FlowsPath, asks)
-	all.Handle(v1.ExplainFlowPath, asks)
-	taps := bounded(mux, maxTaps)
-	all.Handle(v1.TapPath, taps)
-	all.Handle(v1.FlowTapPath, taps)
-	if c.Status != nil {
-		own := func(w http.ResponseWriter, r *http.Request) {
-			body, err := json.MarshalIndent(c.Status(r.Context()), "", "  ")
-			if err != nil {
-				http.Error(w, err.Error(), http.StatusInternalServerError)
-				return
-			}
-			w.Header().Set("Content-Type", "application/json")
-			writeBody(w, append(body, '\n'))
-		}
-		leaders := led(c, own)
-		mux.HandleFunc("GET "+v1.StatusPath, func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.RawQuery == v1.OfLeader {
-				leaders(w, r)
-				return
-			}
-			own(w, r)
-		})
+	bounds := map[kind]http.Handler{
+		kindAnswers: bounded(mux, maxAnswers), kindFlowAnswers: bounded(mux, maxFlowAnswers), kindTaps: bounded(mux, maxTaps),
 	}
-	for path, there := range map[string]bool{
-		v1.ExplainPath: c.Explain != nil, v1.ExplainFlowPath: c.ExplainFlow != nil, v1.RoutesPath: c.Routes != nil,
-		v1.BackendsPath: c.Backends != nil, v1.FlowsPath: c.Flows != nil, v1.RevisionsPath: c.Revisions != nil, v1.ChangesPath: c.Changes != nil,
-		v1.UpstreamsPath: c.Upstreams != nil, v1.TopPath: c.Top != nil, v1.MetricsPath: c.RequestMetrics != nil,
-		v1.TapPath: c.Tap != nil, v1.FlowTapPath: c.TapFlows != nil,
-	} {
-		if !there {
-			mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-				http.Error(w, "this console is an agent's, not a plane's (--plane-console names the plane's)", http.StatusNotFound)
-			})
-		}
-	}
-	if c.Explain != nil {
-		mux.HandleFunc("GET "+v1.ExplainPath, led(c, explainHandler(c.Explain)))
-	}
-	if c.ExplainFlow != nil {
-		mux.HandleFunc("GET "+v1.ExplainFlowPath, led(c, explainFlowHandler(c.ExplainFlow)))
-	}
-	if c.Routes != nil {
-		mux.HandleFunc("GET "+v1.RoutesPath, led(c, routesHandler(*c.Routes)))
-	}
-	if c.Upstreams != nil {
-		mux.HandleFunc("GET "+v1.UpstreamsPath, led(c, upstreamsHandler(c.Upstreams)))
-	}
-	if c.Top != nil {
-		mux.HandleFunc("GET "+v1.TopPath, led(c, topHandler(c.Top)))
-	}
-	if c.RequestMetrics != nil {
-		mux.HandleFunc("GET "+v1.MetricsPath, led(c, requestMetricsHandler(c.RequestMetrics)))
-	}
-	if c.Tap != nil {
-		mux.HandleFunc("GET "+v1.TapPath, led(c, tapHandler(c.Tap)))
-	}
-	if c.TapFlows != nil {
-		mux.HandleFunc("GET "+v1.FlowTapPath, led(c, flowTapHandler(c.TapFlows)))
-	}
-	if c.Backends != nil {
-		mux.HandleFunc("GET "+v1.BackendsPath, led(c, backendsHandler(c.Backends)))
-	}
-	if c.Flows != nil {
-		mux.HandleFunc("GET "+v1.FlowsPath, led(c, flowsHandler(c.Flows)))
-	}
-	if c.Changes != nil {
-		mux.HandleFunc("GET "+v1.ChangesPath, led(c, changesHandler(c.Changes, c.ChangedKind)))
-	}
-	if c.Revisions != nil {
-		mux.HandleFunc("GET "+v1.RevisionsPath, led(c, revisionsHandler(c.Revisions)))
+	all.Handle("/v1/", bounds[kindAnswers])
+	for _, p := range paths {
+		all.Handle(p.at, bounds[p.kind])
+		mux.HandleFunc("GET "+p.at, p.answered(c))
 	}
 	return streamed(c, all)
 }

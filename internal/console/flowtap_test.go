@@ -65,7 +65,7 @@ func TestFlowTap(t *testing.T) {
 
 // The right to see flows as they begin and end is no other right, however the question is asked.
 func TestFlowTapIsARightOfItsOwn(t *testing.T) {
-	for uri, want := range map[string]Question{
+	for uri, want := range map[string]Right{
 		"/v1/tap/flows": {Verb: "tap", Resource: "flows"},
 		"/v1/tap/flows?namespace=shop&watch=true": {Verb: "tap", Resource: "flows", Namespace: "shop"},
 	} {

@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-
-	v1 "fairlead.dev/internal/console/v1"
 )
 
 const (
@@ -15,53 +13,33 @@ const (
 	lastEvent   = "Last-Event-ID"
 )
 
-// Question is what a request reads: a right, in words of the Kubernetes API.
-type Question struct {
+// Right is what somebody who reads must have, in words of the Kubernetes API.
+type Right struct {
 	Verb, Resource, Namespace, Name string
 }
 
-// resources are what is read at each path. A namespaced one shows nothing of other namespaces
-// when a question names one.
-var resources = map[string]struct {
-	name, verb string
-	namespaced bool
-}{
-	v1.StatusPath:      {"status", "get", false},
-	v1.RoutesPath:      {"routes", "list", true},
-	v1.BackendsPath:    {"backends", "list", true},
-	v1.FlowsPath:       {"flows", "list", false},
-	v1.RevisionsPath:   {"revisions", "list", false},
-	v1.ChangesPath:     {"changes", "list", true},
-	v1.UpstreamsPath:   {"upstreams", "list", false},
-	v1.TopPath:         {"top", "get", true},
-	v1.MetricsPath:     {"metrics", "get", true},
-	v1.TapPath:         {"requests", TapVerb, true},
-	v1.FlowTapPath:     {"flows", TapVerb, true},
-	v1.ExplainPath:     {"explanations", "get", false},
-	v1.ExplainFlowPath: {"explanations", "get", false},
-}
-
-// About says what a request reads, so that others can judge who may.
-func About(r *http.Request) (Question, error) {
-	what, known := resources[r.URL.Path]
+// About says which right a request needs, so that others can judge who has it.
+func About(r *http.Request) (Right, error) {
+	p, known := pathAt(r.URL.Path)
 	if !known || r.Method != http.MethodGet {
-		return Question{}, fmt.Errorf("there is nothing to read at %q: docs/reference/read-api.md lists what is", r.URL.Path)
+		return Right{}, fmt.Errorf("there is nothing to read at %q: docs/reference/read-api.md lists what is", r.URL.Path)
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
-		return Question{}, fmt.Errorf("read the question: %w", err)
+		return Right{}, fmt.Errorf("read the question: %w", err)
 	}
-	about := Question{Verb: what.verb, Resource: what.name, Namespace: q.Get("namespace")}
-	if about.Namespace != "" && !what.namespaced {
-		return Question{}, fmt.Errorf("%s is not of one namespace: leave namespace out", what.name)
+	right := p.right
+	right.Namespace = q.Get("namespace")
+	if right.Namespace != "" && !p.namespaced {
+		return Right{}, fmt.Errorf("%s is not of one namespace: leave namespace out", right.Resource)
 	}
-	if r.URL.Path == v1.UpstreamsPath && q.Get("name") != "" {
-		about.Verb, about.Name = "get", q.Get("name")
+	if p.named && q.Get("name") != "" {
+		right.Verb, right.Name = "get", q.Get("name")
 	}
-	if isWatched(q) && about.Verb != TapVerb { // no other right is enough for that
-		about.Verb = "watch"
+	if isWatched(q) && right.Verb != TapVerb { // no other right is enough for that
+		right.Verb = "watch"
 	}
-	return about, nil
+	return right, nil
 }
 
 // isWatched says that a question asks for a stream.

@@ -33,7 +33,7 @@ func TestLoopbackOnly(t *testing.T) {
 }
 
 func TestAbout(t *testing.T) {
-	for uri, want := range map[string]Question{
+	for uri, want := range map[string]Right{
 		"/v1/status":                           {Verb: "get", Resource: "status"},
 		"/v1/routes?host=a.test":               {Verb: "list", Resource: "routes"},
 		"/v1/routes?namespace=shop":            {Verb: "list", Resource: "routes", Namespace: "shop"},

@@ -21,7 +21,7 @@ type RouteList struct {
 	Figures func(context.Context, []model.RouteRow) []model.RouteRow
 }
 
-func routesHandler(l RouteList) http.HandlerFunc {
+func routesHandler(l *RouteList) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
 		rows, err := l.Rows(r.Context(), q.Get("host"), q.Get("namespace"))

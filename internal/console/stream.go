@@ -68,8 +68,10 @@ type Watch func(ctx context.Context, after *Position, namespace string) (Update,
 // streamed answers questions for streams, and has the others answered by next.
 func streamed(c Config, next http.Handler) http.Handler {
 	slots, handlers := make(chan struct{}, maxStreams), map[string]http.HandlerFunc{}
-	for path, watch := range c.Watches {
-		handlers[path] = led(c, streamOf(watch, c.Standby))
+	for _, p := range paths {
+		if watch := c.Watches[p.at]; p.watched && watch != nil {
+			handlers[p.at] = led(c, streamOf(watch, c.Standby))
+		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		stream := handlers[r.URL.Path]

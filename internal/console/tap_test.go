@@ -64,7 +64,7 @@ func TestTap(t *testing.T) {
 
 // The right to see single requests is no other right, however the question is asked.
 func TestTapIsARightOfItsOwn(t *testing.T) {
-	for uri, want := range map[string]Question{
+	for uri, want := range map[string]Right{
 		"/v1/tap":                           {Verb: "tap", Resource: "requests"},
 		"/v1/tap?namespace=shop&watch=true": {Verb: "tap", Resource: "requests", Namespace: "shop"},
 	} {
