@@ -6,13 +6,6 @@ import (
 	"net/url"
 )
 
-const (
-	// eventStream is the type of an answer that goes on, and lastEvent the header by which a reader says how far it has
-	// read one.
-	eventStream = "text/event-stream"
-	lastEvent   = "Last-Event-ID"
-)
-
 // Right is what somebody who reads must have, in words of the Kubernetes API.
 type Right struct {
 	Verb, Resource, Namespace, Name string

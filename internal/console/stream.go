@@ -16,6 +16,10 @@ import (
 )
 
 const (
+	// eventStream is the type of an answer that goes on, and lastEvent the header by which a reader says how far it has
+	// read one.
+	eventStream = "text/event-stream"
+	lastEvent   = "Last-Event-ID"
 	// maxStreams is how many streams are open at once.
 	maxStreams = 200
 	// streamTime is how long the reader of a stream may take for a piece.
@@ -142,7 +146,9 @@ type events struct {
 }
 
 func newEvents(w http.ResponseWriter) *events {
-	return &events{w: w, c: http.NewResponseController(w)}
+	e := &events{w: w, c: http.NewResponseController(w)}
+	_ = e.c.SetReadDeadline(time.Time{}) // that of the question would end the answer
+	return e
 }
 
 // update writes an update. Its position comes last: who has read a part of it only, begins again before it.
@@ -160,7 +166,7 @@ func (e *events) update(u Update) error {
 	if err := e.send(v1.EventCurrent, u.At.String(), v1.Current{Epoch: u.At.Epoch, Revision: u.At.Revision}); err != nil {
 		return err
 	}
-	return e.c.Flush()
+	return e.flush()
 }
 
 // quiet says that the stream goes on.
@@ -168,15 +174,27 @@ func (e *events) quiet() error {
 	if err := e.piece(": nothing has changed\n\n"); err != nil {
 		return err
 	}
-	return e.c.Flush()
+	return e.flush()
 }
 
+// flush has the reader told what was sent.
+func (e *events) flush() error {
+	if err := e.c.Flush(); err != nil {
+		return fmt.Errorf("send an event: %w", err)
+	}
+	return nil
+}
+
+// send sends an event. A name or an ID that is empty is left out.
 func (e *events) send(name, id string, data any) error {
 	body, err := json.Marshal(data) // has no line break
 	if err != nil {
 		return fmt.Errorf("encode an event: %w", err)
 	}
-	text := "event: " + name + "\n"
+	text := ""
+	if name != "" {
+		text += "event: " + name + "\n"
+	}
 	if id != "" {
 		text += "id: " + id + "\n"
 	}
@@ -190,8 +208,10 @@ func (e *events) piece(text string) error {
 		e.w.Header().Set("Cache-Control", "no-store")
 	}
 	_ = e.c.SetWriteDeadline(time.Now().Add(streamTime))
-	_, err := io.WriteString(e.w, text)
-	return err
+	if _, err := io.WriteString(e.w, text); err != nil {
+		return fmt.Errorf("send an event: %w", err)
+	}
+	return nil
 }
 
 // passOn sends a stream as it comes, until either end is gone.

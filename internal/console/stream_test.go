@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/model"
@@ -102,6 +103,54 @@ func TestParsePosition(t *testing.T) {
 		got := parsePosition(text)
 		if (got == nil) != (want == nil) || got != nil && (*got != *want || got.String() != text) {
 			t.Errorf("%q is %v, want %v", text, got, want)
+		}
+	}
+}
+
+// deadlines records how long the reader and the writer of an answer have.
+type deadlines struct {
+	*httptest.ResponseRecorder
+	read, write []time.Time
+}
+
+func (d *deadlines) SetReadDeadline(t time.Time) error {
+	d.read = append(d.read, t)
+	return nil
+}
+
+func (d *deadlines) SetWriteDeadline(t time.Time) error {
+	d.write = append(d.write, t)
+	return nil
+}
+
+// TestStreamsAreWrittenAlike: lists and taps are streams of one form, which outlast the time for the question, and each piece has to be
+// read in time.
+func TestStreamsAreWrittenAlike(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	h := Reads(Config{
+		Watches: map[string]Watch{v1.RoutesPath: func(context.Context, *Position, string) (Update, error) {
+			cancel()
+			return Update{At: Position{1, 2, 3}}, nil
+		}},
+		Tap: func(_ context.Context, _ model.TapFilter, show func(model.TapEvent) error) error {
+			return show(model.TapEvent{Dropped: 1})
+		},
+	})
+	for uri, want := range map[string]string{
+		v1.RoutesPath + "?watch=true": "event: current\nid: 1.2.3\ndata: {\"epoch\":1,\"revision\":2}\n\n",
+		v1.TapPath:                    "data: {\"dropped\":1}\n\n",
+	} {
+		d := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		r := httptest.NewRequest(http.MethodGet, uri, nil)
+		if uri != v1.TapPath {
+			r = r.WithContext(ctx)
+		}
+		h.ServeHTTP(d, r)
+		if d.Body.String() != want || !d.Flushed || d.Header().Get("Content-Type") != eventStream || d.Header().Get("Cache-Control") != "no-store" {
+			t.Errorf("%s is %d %v, flushed: %t\n%s", uri, d.Code, d.Header(), d.Flushed, d.Body)
+		}
+		if len(d.read) != 1 || !d.read[0].IsZero() || len(d.write) != 1 || d.write[0].IsZero() {
+			t.Errorf("%s is read until %v and written until %v", uri, d.read, d.write)
 		}
 	}
 }

@@ -150,26 +150,13 @@ func tapHandler(tap func(context.Context, model.TapFilter, func(model.TapEvent) 
 // showEvents answers by a stream of what run shows, until the reader leaves, or has as many events as it asked for; 0: all. Others
 // than those counted say how machines are.
 func showEvents[E any](w http.ResponseWriter, r *http.Request, limit int, counted func(E) bool, run func(ctx context.Context, show func(E) error) error) {
-	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Time{}) // that of the question would end the answer
-	begun, shown := false, 0
+	out, shown := newEvents(w), 0
 	err := run(r.Context(), func(e E) error {
-		if !begun {
-			begun = true
-			w.Header().Set("Content-Type", eventStream)
-			w.Header().Set("Cache-Control", "no-store")
-			w.WriteHeader(http.StatusOK)
+		if err := out.send("", "", e); err != nil {
+			return err
 		}
-		body, err := json.Marshal(e)
-		if err != nil {
-			return fmt.Errorf("show an event: %w", err)
-		}
-		_ = c.SetWriteDeadline(time.Now().Add(streamTime))
-		if _, err := fmt.Fprintf(w, "data: %s\n\n", body); err != nil {
-			return fmt.Errorf("show an event: %w", err)
-		}
-		if err := c.Flush(); err != nil {
-			return fmt.Errorf("show an event: %w", err)
+		if err := out.flush(); err != nil {
+			return err
 		}
 		if counted(e) {
 			shown++
@@ -180,7 +167,7 @@ func showEvents[E any](w http.ResponseWriter, r *http.Request, limit int, counte
 		return nil
 	})
 	switch {
-	case err == nil || begun:
+	case err == nil || out.began:
 	case errors.Is(err, ErrNone):
 		http.Error(w, err.Error(), http.StatusNotFound)
 	default:
