@@ -58,6 +58,9 @@ Every dashboard has a choice of the Prometheus to ask; --datasource sets its fir
 				}
 				return listDashboards(c, output)
 			}
+			if err := rules.Check(); err != nil {
+				return usageError{err: fmt.Errorf("--%w", err)}
+			}
 			files, err := dashboard.Files(options, rules)
 			if err != nil {
 				return err
@@ -77,7 +80,7 @@ Every dashboard has a choice of the Prometheus to ask; --datasource sets its fir
 	}
 	c.Flags().StringVar(&dir, "write", "", "directory to write the files into")
 	c.Flags().StringVar(&options.DataSource, "datasource", "", "UID or name of the Prometheus in Grafana that dashboards ask first (default: Grafana's default)")
-	c.Flags().StringVar(&rules.Runbooks, "runbooks", "", "URL of the directory with the runbooks, for the annotation runbook_url (default: docs/runbooks, relative to the repository)")
+	c.Flags().StringVar(&rules.Runbooks, "runbooks", "", "URL (http, https) or path of the directory with the runbooks, for the annotation runbook_url (default: docs/runbooks, relative to the repository)")
 	addOutput(c, &output)
 	completeNothing(c, "datasource", "runbooks")
 	completeFlag(c, "write", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {

@@ -73,6 +73,7 @@ func TestWrongCommandLines(t *testing.T) {
 		{"changes -n a/b", "fairlead changes", `-n "a/b"`},
 		{"changes --limit -1", "fairlead changes", "--limit -1"},
 		{"changes --since -1h", "fairlead changes", "--since -1h"},
+		{"dashboards --write /nowhere --runbooks javascript:alert(1)", "fairlead dashboards", `--runbooks "javascript:alert(1)": want a URL with http or https, or a path`},
 		{"dashboards more", "fairlead dashboards", "takes no arguments"},
 		{"status -o wide", "fairlead status", "want text, json or yaml"},
 		{"status --plane-console ::1:80", "fairlead status", "want a URL or host:port"},

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -9,7 +10,7 @@ import (
 
 // RuleOptions are what people, and tests, choose for the rules.
 type RuleOptions struct {
-	// Runbooks is the address of docs/runbooks; default: that folder of the repository.
+	// Runbooks is the address of docs/runbooks, a URL with http or https or a path; default: that folder of the repository.
 	Runbooks string
 	// Hold and Window, if positive, replace the times that alerts must hold, and over which they look
 	// back: tests do not wait for hours.
@@ -18,6 +19,15 @@ type RuleOptions struct {
 
 // defaultRunbooks is the folder of the pages.
 const defaultRunbooks = "docs/runbooks"
+
+// Check refuses addresses that are no place to read something: who sees an alert follows its link.
+func (o RuleOptions) Check() error {
+	u, err := url.Parse(o.Runbooks)
+	if err != nil || u.Opaque != "" || u.Scheme != "" && (u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
+		return fmt.Errorf("runbooks %q: want a URL with http or https, or a path", o.Runbooks)
+	}
+	return nil
+}
 
 // Rules renders the alerts as a file of rules for Prometheus.
 func Rules(o RuleOptions) []byte {
@@ -77,8 +87,11 @@ type File struct {
 // RulesFile is the name of the file with the rules.
 const RulesFile = "fairlead.rules.yml"
 
-// Files renders everything.
+// Files renders everything, unless an option is wrong.
 func Files(o Options, r RuleOptions) ([]File, error) {
+	if err := r.Check(); err != nil {
+		return nil, err
+	}
 	var files []File
 	for _, d := range All() {
 		text, err := d.Grafana(o)
