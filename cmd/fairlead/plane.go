@@ -245,10 +245,14 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	}
 	// The console answers from the beginning: while the rest starts, it says so.
 	shown, metrics := &served{}, newRegistry()
+	reading, err := console.NewMeter(metrics)
+	if err != nil {
+		return err
+	}
 	user := ctx
 	group, ctx := errgroup.WithContext(user)
 	shows := console.Config{
-		Health: shown, Metrics: metrics, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
+		Health: shown, Metrics: metrics, Meter: reading, User: readerOf, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
 		Standby: shown.standby, Relay: shown.relay, Loopback: true,
 		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Changes: shown.changes, ChangedKind: plane.ChangedKind, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
 		Routes: &console.RouteList{Rows: shown.routes, Figures: shown.routeFigures}, Watches: shown.watches(),
@@ -342,7 +346,7 @@ func (f *planeFlags) serve(ctx context.Context, bind, advertise netip.Addr, cons
 			return err
 		}
 	}
-	judge, err := newJudge(api.RESTConfig())
+	judge, err := newJudge(api.RESTConfig(), metrics)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	"fairlead.dev/internal/access"
@@ -26,13 +27,20 @@ func listenRead(ctx context.Context, address string) (net.Listener, error) {
 	return l, nil
 }
 
-func newJudge(c *rest.Config) (*access.Judge, error) {
+func newJudge(c *rest.Config, metrics prometheus.Registerer) (*access.Judge, error) {
 	api, err := access.Kubernetes(c)
 	if err != nil {
 		return nil, err
 	}
-	return access.NewJudge(api, time.Now), nil
+	meter, err := access.NewMeter(metrics)
+	if err != nil {
+		return nil, err
+	}
+	return access.NewJudge(api, meter, time.Now), nil
 }
+
+// readerOf is the name of whoever reads; it is empty on a plane's machine.
+func readerOf(ctx context.Context) string { return access.UserOf(ctx).Name }
 
 // serveRead serves the read API on l until ctx is done. Until the plane runs, no connection is made.
 func serveRead(ctx context.Context, l net.Listener, shown *served, c console.Config) error {

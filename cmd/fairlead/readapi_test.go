@@ -120,6 +120,7 @@ func TestReadByKubeconfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	leavesOthersTaps(t, ended, reader, admin)
 	eventually(t, ended, func() error {
 		taps := 0
 		err := reader.Tap(ctx, console.TapQuestion{Namespace: "shop"}, func(v1.TapEvent) error {
@@ -163,6 +164,52 @@ func TestReadByKubeconfig(t *testing.T) {
 	if _, err := execute("routes", "--kubeconfig", nobody); err == nil || !strings.Contains(err.Error(), "nauthorized") {
 		t.Errorf("as nobody: %v", err)
 	}
+}
+
+// leavesOthersTaps attacks: a user opens as many taps as it gets, and the administrator still gets one.
+func leavesOthersTaps(t *testing.T, ended <-chan error, user console.Client, admin string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	refused := make(chan error, 1)
+	var all sync.WaitGroup
+	for range 40 { // more than there are
+		all.Go(func() {
+			for ctx.Err() == nil { // the right takes a moment to be there
+				err := user.Tap(ctx, console.TapQuestion{Namespace: "shop"}, func(v1.TapEvent) error { return nil })
+				if err != nil && strings.Contains(err.Error(), "which is the most for one user") {
+					select {
+					case refused <- err:
+					default:
+					}
+					return
+				}
+			}
+		})
+	}
+	select {
+	case err := <-refused:
+		if !strings.Contains(err.Error(), `user "system:serviceaccount:shop:default" has 8 taps open`) {
+			t.Error(err)
+		}
+	case err := <-ended:
+		t.Fatalf("the plane ended: %v", err)
+	case <-time.After(time.Minute):
+		t.Fatal("one user may have as many taps as it likes")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, _, err := findRead(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough is read")
+	if err := other.Tap(ctx, console.TapQuestion{}, func(v1.TapEvent) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("another user: %v", err)
+	}
+	cancel()
+	all.Wait()
 }
 
 // locked is text that several goroutines write.

@@ -7,9 +7,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
+
+	"fairlead.dev/internal/share"
 )
 
 // Group is the API group of the resources that rights to read are given for. No object of it exists.
@@ -32,9 +35,11 @@ const (
 	freshAge = 3 * time.Second
 	// askTime bounds one question to the API.
 	askTime = 5 * time.Second
-	// maxAsked is how many questions the API is asked at once, and maxKept how many answers of a kind are kept.
-	maxAsked = 32
-	maxKept  = 4096
+	// maxAsked is how many questions the API is asked at once, maxAskedBy how many of them for one user, or for all
+	// tokens of nobody known, and maxKept how many answers of a kind are kept.
+	maxAsked   = 32
+	maxAskedBy = 8
+	maxKept    = 4096
 )
 
 // User is who asks, by the API.
@@ -65,6 +70,8 @@ type Credential struct {
 	Token string
 	// Certificates are a chain, leaf first, whose key the caller has proven to have.
 	Certificates []*x509.Certificate
+	// From is the address of whoever shows it; invalid: a plane has passed it on.
+	From netip.Addr
 }
 
 // UnknownError says that a credential is nobody's, or missing.
@@ -113,6 +120,14 @@ func (e AwayError) Error() string {
 	return "the Kubernetes API does not say who may read: " + e.Err.Error() + ": ask again when it answers"
 }
 
+// StrangersError says that a token was not judged: it is of nobody known, and there are too many of these.
+type StrangersError struct{}
+
+// Error implements error.
+func (StrangersError) Error() string {
+	return fmt.Sprintf("too many tokens that this plane does not know, more than %d a second from one address or %d from all: ask again in %d seconds", strangersOfOne, strangersOfAll, retryAfter)
+}
+
 // Unwrap returns why.
 func (e AwayError) Unwrap() error { return e.Err }
 
@@ -134,24 +149,27 @@ type (
 type Judge struct {
 	api         API
 	now         func() time.Time
+	meter       *Meter
+	strangers   *strangers
+	known       *known
 	authorities *answers[struct{}, *x509.CertPool]
 	users       *answers[key, reviewed]
 	rights      *answers[key, judged]
 }
 
 // NewJudge returns a judge by an API.
-func NewJudge(api API, now func() time.Time) *Judge {
-	asking := make(chan struct{}, maxAsked)
+func NewJudge(api API, meter *Meter, now func() time.Time) *Judge {
+	asking := share.New(maxAsked, maxAskedBy)
 	return &Judge{
-		api: api, now: now,
-		authorities: newAnswers[struct{}](asking, now, func(*x509.CertPool) time.Duration { return MaxAge }),
-		users: newAnswers[key](asking, now, func(r reviewed) time.Duration {
+		api: api, now: now, meter: meter, strangers: newStrangers(), known: newKnown(),
+		authorities: newAnswers[struct{}](asking, meter.told(kindAuthorities), now, func(*x509.CertPool) time.Duration { return MaxAge }),
+		users: newAnswers[key](asking, meter.told(kindTokens), now, func(r reviewed) time.Duration {
 			if r.known {
 				return MaxAge
 			}
 			return noAge
 		}),
-		rights: newAnswers[key](asking, now, func(r judged) time.Duration {
+		rights: newAnswers[key](asking, meter.told(kindRights), now, func(r judged) time.Duration {
 			if r.allowed {
 				return MaxAge
 			}
@@ -160,7 +178,7 @@ func NewJudge(api API, now func() time.Time) *Judge {
 	}
 }
 
-// May returns the user whose credential it is. The error is an UnknownError, a DeniedError or an
+// May returns the user whose credential it is. The error is an UnknownError, a DeniedError, a StrangersError or an
 // AwayError when that user may not, or nobody can say.
 func (j *Judge) May(ctx context.Context, c Credential, q Question) (User, error) {
 	return j.may(ctx, c, q, MaxAge)
@@ -175,10 +193,10 @@ func (j *Judge) may(ctx context.Context, c Credential, q Question, age time.Dura
 	if err != nil {
 		return u, AwayError{err}
 	}
-	a, err := j.rights.get(ctx, k, age, func(ctx context.Context) (judged, error) {
+	a, err := j.rights.get(ctx, k, age, asked[judged]{by: u.Name, ask: func(ctx context.Context) (judged, error) {
 		allowed, reason, err := j.api.Allows(ctx, u, q)
 		return judged{allowed, reason}, err
-	})
+	}})
 	switch {
 	case err != nil:
 		return u, AwayError{err}
@@ -200,11 +218,10 @@ func (j *Judge) identify(ctx context.Context, c Credential, age time.Duration) (
 	if c.Token == "" {
 		return User{}, err
 	}
-	a, err := j.users.get(ctx, sha256.Sum256([]byte(c.Token)), age, func(ctx context.Context) (reviewed, error) {
-		u, known, err := j.api.Review(ctx, c.Token)
-		return reviewed{u, known}, err
-	})
+	a, err := j.review(ctx, c, age)
 	switch {
+	case errors.Is(err, StrangersError{}):
+		return User{}, err
 	case err != nil:
 		return User{}, AwayError{err}
 	case !a.known:
@@ -213,8 +230,32 @@ func (j *Judge) identify(ctx context.Context, c Credential, age time.Duration) (
 	return a.user, nil
 }
 
+// review says whose token it is. Nobody else's tokens keep those waiting that were somebody's before.
+func (j *Judge) review(ctx context.Context, c Credential, age time.Duration) (reviewed, error) {
+	k := key(sha256.Sum256([]byte(c.Token)))
+	q := asked[reviewed]{ask: func(ctx context.Context) (reviewed, error) {
+		u, known, err := j.api.Review(ctx, c.Token)
+		if err == nil {
+			j.known.note(k, u.Name, known, j.now())
+		}
+		return reviewed{u, known}, err
+	}}
+	var known bool
+	if q.by, known = j.known.user(k, j.now()); !known {
+		q.by = nobody
+		q.admit = func() error {
+			if j.strangers.admit(c.From, j.now()) {
+				return nil
+			}
+			j.meter.refused.Inc()
+			return StrangersError{}
+		}
+	}
+	return j.users.get(ctx, k, age, q)
+}
+
 func (j *Judge) certified(ctx context.Context, chain []*x509.Certificate, age time.Duration) (User, error) {
-	roots, err := j.authorities.get(ctx, struct{}{}, age, func(ctx context.Context) (*x509.CertPool, error) {
+	roots, err := j.authorities.get(ctx, struct{}{}, age, asked[*x509.CertPool]{ask: func(ctx context.Context) (*x509.CertPool, error) {
 		pem, err := j.api.Authorities(ctx)
 		if err != nil {
 			return nil, err
@@ -222,7 +263,7 @@ func (j *Judge) certified(ctx context.Context, chain []*x509.Certificate, age ti
 		pool := x509.NewCertPool()
 		pool.AppendCertsFromPEM(pem) // none: nobody is known by a certificate
 		return pool, nil
-	})
+	}})
 	if err != nil {
 		return User{}, AwayError{err}
 	}

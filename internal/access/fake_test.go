@@ -13,6 +13,7 @@ type fake struct {
 	allowed     map[string][]Question // by the names of users; an empty name or namespace is any
 	away        error
 	hold        chan struct{} // answers wait until it is closed; nil: they do not
+	stall       chan struct{} // the same for tokens that are nobody's
 	asked       int
 }
 
@@ -51,6 +52,11 @@ func (f *fake) Review(_ context.Context, token string) (User, bool, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u, known := f.tokens[token]
+	if stall := f.stall; stall != nil && !known {
+		f.mu.Unlock()
+		<-stall
+		f.mu.Lock()
+	}
 	return u, known && err == nil, err
 }
 

@@ -6,6 +6,8 @@ import (
 	"encoding/base64"
 	"errors"
 	"net/http"
+	"net/netip"
+	"strconv"
 	"strings"
 )
 
@@ -58,6 +60,9 @@ func (g Guard) Handler(next http.Handler) http.Handler {
 
 func (g Guard) credential(r *http.Request) (c Credential, own bool, err error) {
 	c.Token = bearer(r.Header.Get("Authorization"))
+	if from, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
+		c.From = from.Addr().Unmap()
+	}
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return c, false, nil
 	}
@@ -65,6 +70,7 @@ func (g Guard) credential(r *http.Request) (c Credential, own bool, err error) {
 		c.Certificates = r.TLS.PeerCertificates
 		return c, false, nil
 	}
+	c.From = netip.Addr{} // that of the plane says nothing of its callers
 	if passed := r.Header.Get(chainHeader); passed != "" {
 		c.Certificates, err = parseChain(passed)
 		return c, false, err
@@ -80,8 +86,11 @@ func refuse(w http.ResponseWriter, err error) {
 		status = http.StatusUnauthorized
 	case errors.As(err, &DeniedError{}):
 		status = http.StatusForbidden
+	case errors.Is(err, StrangersError{}):
+		status = http.StatusTooManyRequests
+		fallthrough
 	default:
-		w.Header().Set("Retry-After", "2")
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	}
 	http.Error(w, err.Error(), status)
 }

@@ -2,9 +2,13 @@ package console
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
+
+	"fairlead.dev/internal/share"
 )
 
 const (
@@ -16,6 +20,9 @@ const (
 	maxFlowAnswers = 4
 	// maxSlow is how many more answers are sent to slow readers.
 	maxSlow = 4
+	// part of the slots of a kind are one user's, and at least fewest.
+	part   = 4
+	fewest = 2
 	// answerWait is how long a question waits for those before it.
 	answerWait = 5 * time.Second
 	// quickTime is how long the sending of an answer may take before its reader is a slow one.
@@ -24,35 +31,79 @@ const (
 	readTime = 5 * time.Second
 )
 
-// bounded answers so many questions at once. A slow reader makes room for others soon: it is one of a few
-// (maxSlow), or its connection ends.
-func bounded(next http.Handler, most int) http.Handler {
-	quick, slow := make(chan struct{}, most), make(chan struct{}, maxSlow)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		timer := time.NewTimer(answerWait)
-		defer timer.Stop()
-		select {
-		case quick <- struct{}{}:
-		case <-r.Context().Done():
-			return
-		case <-timer.C:
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, "this console answers others: ask again", http.StatusServiceUnavailable)
+// slots are those of one kind of answers. Each user has a share, so that one of them leaves others room.
+type slots struct {
+	*share.Bound
+	user  func(context.Context) string
+	meter *Meter
+	kind  kind
+}
+
+// newSlots returns so many slots.
+func newSlots(c Config, k kind, most int) slots {
+	s := slots{Bound: share.New(most, max(most/part, fewest)), user: c.User, meter: c.Meter, kind: k}
+	if s.user == nil {
+		s.user = func(context.Context) string { return "" }
+	}
+	return s
+}
+
+// refuse says which limit was reached.
+func (s slots) refuse(w http.ResponseWriter, reached share.Limit, user string) {
+	s.meter.refuse(s.kind, reached)
+	w.Header().Set("Retry-After", "5")
+	if reached == share.OfUser {
+		http.Error(w, fmt.Sprintf("user %q has %d %s at this plane, which is the most for one user: %s", user, s.Each(), s.kind.text(), s.kind.advice()), http.StatusTooManyRequests)
+		return
+	}
+	http.Error(w, fmt.Sprintf("there are %d %s, which is the most of all users: ask again", s.All(), s.kind.text()), http.StatusServiceUnavailable)
+}
+
+// now has a question answered if there is a slot now.
+func (s slots) now(next http.Handler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		user := s.user(r.Context())
+		release, reached := s.Try(user)
+		if reached != share.None {
+			s.refuse(w, reached, user)
 			return
 		}
-		s := &slotted{ResponseWriter: w, held: quick, slow: slow}
-		defer s.release()
-		next.ServeHTTP(s, r)
+		defer release()
+		defer s.meter.open(s.kind)()
+		next.ServeHTTP(w, r)
+	}
+}
+
+// soon has a question answered when there is a slot, which it waits for. A slow reader makes room for others: it
+// is one of a few (maxSlow), or its connection ends.
+func (s slots) soon(next http.Handler) http.Handler {
+	slow := share.New(maxSlow, fewest)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithTimeout(r.Context(), answerWait)
+		defer cancel()
+		user := s.user(r.Context())
+		release, reached := s.Wait(ctx, user)
+		switch {
+		case r.Context().Err() != nil && release == nil:
+			return
+		case release == nil:
+			s.refuse(w, reached, user)
+			return
+		}
+		a := &slotted{ResponseWriter: w, user: user, held: release, slow: slow}
+		defer a.release()
+		next.ServeHTTP(a, r)
 	})
 }
 
 // slotted is an answer with one of the slots for answers that are made or sent.
 type slotted struct {
 	http.ResponseWriter
-	slow chan struct{} // slots of slow readers
+	user string
+	slow *share.Bound // slots of slow readers
 
 	mu   sync.Mutex
-	held chan struct{} // its slot is one of these; nil once it is released
+	held func() // releases its slot; nil once it is released
 }
 
 // Unwrap is for http.ResponseController.
@@ -61,7 +112,7 @@ func (s *slotted) Unwrap() http.ResponseWriter { return s.ResponseWriter }
 func (s *slotted) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	<-s.held
+	s.held()
 	s.held = nil
 }
 
@@ -72,14 +123,13 @@ func (s *slotted) slowDown() bool {
 	if s.held == nil {
 		return true
 	}
-	select {
-	case s.slow <- struct{}{}:
-		<-s.held
-		s.held = s.slow
-		return true
-	default:
+	release, reached := s.slow.Try(s.user)
+	if reached != share.None {
 		return false
 	}
+	s.held()
+	s.held = release
+	return true
 }
 
 // writeBody sends the whole of an answer. It ignores the error: the reader is gone and there is nobody to tell.

@@ -18,6 +18,7 @@ import (
 	v1 "fairlead.dev/internal/console/v1"
 	"fairlead.dev/internal/explain"
 	"fairlead.dev/internal/model"
+	"fairlead.dev/internal/share"
 )
 
 type healthy struct{}
@@ -111,25 +112,29 @@ func TestSlowReadersMakeRoom(t *testing.T) {
 
 // TestSlotsOfSlowReaders holds that few slow readers keep their answers.
 func TestSlotsOfSlowReaders(t *testing.T) {
-	quick, slow := make(chan struct{}, maxAnswers), make(chan struct{}, maxSlow)
+	quick, slow := share.New(maxAnswers, maxAnswers), share.New(maxSlow, fewest)
 	var all []*slotted
 	for i := range maxAnswers {
-		quick <- struct{}{}
-		p := &slotted{held: quick, slow: slow}
-		if p.slowDown() != (i < maxSlow) {
+		release, _ := quick.Try("")
+		p := &slotted{held: release, slow: slow}
+		if i < fewest+1 { // one user is slow, too, and leaves room for other slow ones
+			p.user = "anna"
+		}
+		slows := i < fewest || i > fewest && i <= maxSlow
+		if p.slowDown() != slows {
 			t.Errorf("slow reader %d of %d slots", i, maxSlow)
 		}
 		all = append(all, p)
 	}
-	if len(quick) != maxAnswers-maxSlow || len(slow) != maxSlow {
-		t.Errorf("%d quick and %d slow readers", len(quick), len(slow))
+	if quick.Held() != maxAnswers-maxSlow || slow.Held() != maxSlow {
+		t.Errorf("%d quick and %d slow readers", quick.Held(), slow.Held())
 	}
 	for _, p := range all {
 		p.release()
 		p.slowDown() // too late
 	}
-	if len(quick)+len(slow) > 0 {
-		t.Errorf("%d and %d slots are held after all were released", len(quick), len(slow))
+	if quick.Held()+slow.Held() > 0 {
+		t.Errorf("%d and %d slots are held after all were released", quick.Held(), slow.Held())
 	}
 }
 

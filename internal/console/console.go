@@ -73,6 +73,10 @@ type Config struct {
 	// Relay asks the read API of the plane that leads, with the credential of whoever asks; nil: nobody is asked for
 	// this process.
 	Relay func(*http.Request) (*http.Response, error)
+	// User is the name of whoever asks, who has a share of what there is room for; empty, or nil: one who may have all.
+	User func(context.Context) string
+	// Meter counts what is refused and what is open; nil: nobody does.
+	Meter *Meter
 	// Loopback has what is below /v1 answer callers on this machine only.
 	Loopback bool
 	Log      *slog.Logger
@@ -87,7 +91,7 @@ func Handler(c Config) http.Handler {
 	scraped := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, // only there are exemplars
 	})
-	probes.Handle("GET /metrics", bounded(made(scraped), maxAnswers))
+	probes.Handle("GET /metrics", newSlots(Config{}, kindAnswers, maxAnswers).soon(made(scraped)))
 	answers := Reads(c)
 	if c.Loopback {
 		answers = fromLoopback(answers)
@@ -100,7 +104,8 @@ func Handler(c Config) http.Handler {
 func Reads(c Config) http.Handler {
 	mux, all := http.NewServeMux(), http.NewServeMux()
 	bounds := map[kind]http.Handler{
-		kindAnswers: bounded(mux, maxAnswers), kindFlowAnswers: bounded(mux, maxFlowAnswers), kindTaps: bounded(mux, maxTaps),
+		kindAnswers: newSlots(c, kindAnswers, maxAnswers).soon(mux), kindFlowAnswers: newSlots(c, kindFlowAnswers, maxFlowAnswers).soon(mux),
+		kindTaps: newSlots(c, kindTaps, maxTaps).now(mux),
 	}
 	all.Handle("/v1/", bounds[kindAnswers])
 	for _, p := range paths {

@@ -9,15 +9,6 @@ import (
 	"fairlead.dev/internal/model"
 )
 
-// kind is one of answers that have slots of their own.
-type kind string
-
-const (
-	kindAnswers     kind = "answers"
-	kindFlowAnswers kind = "flow_answers" // machines are asked
-	kindTaps        kind = "taps"
-)
-
 // path is one below /v1: the right to read it, and who answers.
 type path struct {
 	at string

@@ -71,10 +71,10 @@ type Watch func(ctx context.Context, after *Position, namespace string) (Update,
 
 // streamed answers questions for streams, and has the others answered by next.
 func streamed(c Config, next http.Handler) http.Handler {
-	slots, handlers := make(chan struct{}, maxStreams), map[string]http.HandlerFunc{}
+	slots, handlers := newSlots(c, kindStreams, maxStreams), map[string]http.HandlerFunc{}
 	for _, p := range paths {
 		if watch := c.Watches[p.at]; p.watched && watch != nil {
-			handlers[p.at] = led(c, streamOf(watch, c.Standby))
+			handlers[p.at] = slots.now(led(c, streamOf(watch, c.Standby)))
 		}
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -87,14 +87,7 @@ func streamed(c Config, next http.Handler) http.Handler {
 			http.Error(w, "watch: what is at "+r.URL.Path+" is not watched", http.StatusBadRequest)
 			return
 		}
-		select {
-		case slots <- struct{}{}:
-			defer func() { <-slots }()
-			stream(w, r)
-		default:
-			w.Header().Set("Retry-After", "5")
-			http.Error(w, fmt.Sprintf("%d streams are open, which is the most: ask again", maxStreams), http.StatusServiceUnavailable)
-		}
+		stream(w, r)
 	})
 }
 

@@ -71,7 +71,7 @@ func Documented(t *testing.T, register func(prometheus.Registerer) error, prefix
 			t.Errorf("OpenMetrics calls the counter %s %s_total", row[1], row[1])
 		}
 	}
-	if len(r) < 10 {
-		t.Errorf("only %d metrics", len(r))
+	if len(r) == 0 {
+		t.Error("nothing is registered")
 	}
 }
