@@ -29,32 +29,34 @@ type Guard struct {
 
 // Handler serves those who may, and sees that streams end with the right to them.
 func (g Guard) Handler(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return g.Judge.meter.answered(g.Judge.now, func(w http.ResponseWriter, r *http.Request) (stream bool) {
 		q, err := g.About(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+			return false
 		}
+		stream = q.Verb == WatchVerb || q.Verb == TapVerb
 		c, own, err := g.credential(r)
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+			return stream
 		}
 		if own {
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, caller{})))
-			return
+			return stream
 		}
 		u, err := g.Judge.May(r.Context(), c, q)
 		if err != nil {
 			refuse(w, err)
-			return
+			return stream
 		}
 		ctx, cancel := context.WithCancelCause(context.WithValue(r.Context(), callerKey{}, caller{u, c}))
 		defer cancel(nil)
-		if q.Verb == WatchVerb || q.Verb == TapVerb {
+		if stream {
 			go func() { cancel(g.Judge.hold(ctx, c, q)) }()
 		}
 		next.ServeHTTP(w, r.WithContext(ctx))
+		return stream
 	})
 }
 

@@ -24,6 +24,34 @@ func TestMetricsAreDocumented(t *testing.T) {
 	metricstest.Documented(t, func(r prometheus.Registerer) error { _, err := NewMeter(r); return err }, "fairlead_access_")
 }
 
+// Answers are counted by result, and timed unless they are streams.
+func TestAnswersAreCounted(t *testing.T) {
+	j := newJudge(t, newFake())
+	about := list
+	g := Guard{Judge: j, About: func(*http.Request) (Question, error) { return about, nil }}
+	h := g.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("answer")) }))
+	for _, token := range []string{"of anna", "of bert", "x", "of anna"} {
+		h.ServeHTTP(httptest.NewRecorder(), request(token))
+	}
+	about = watch
+	h.ServeHTTP(httptest.NewRecorder(), request(anna.Token))
+	for result, want := range map[string]float64{"ok": 3, "denied": 1, "unknown": 1, "refused": 0} {
+		var m dto.Metric
+		if err := j.meter.answers.WithLabelValues(result).Write(&m); err != nil || m.GetCounter().GetValue() != want {
+			t.Errorf("%s: %v, %v", result, m.GetCounter(), err)
+		}
+	}
+	var m dto.Metric
+	if err := j.meter.seconds.Write(&m); err != nil || m.GetHistogram().GetSampleCount() != 4 {
+		t.Errorf("%v, %v", m.GetHistogram(), err)
+	}
+	for kind, want := range map[string]float64{kindTokens: 3, kindRights: 3} { // anna's and bert's to list, and anna's to watch
+		if err := j.meter.asked.WithLabelValues(kind, resultAnswered).Write(&m); err != nil || m.GetCounter().GetValue() != want {
+			t.Errorf("questions about %s: %v, %v", kind, m.GetCounter(), err)
+		}
+	}
+}
+
 // flood shows so many tokens at once that are nobody's, and counts those that are refused. It ends when all were answered.
 func flood(t *testing.T, j *Judge, n int, from netip.Addr) (refused *atomic.Int64, wait func()) {
 	t.Helper()
