@@ -16,7 +16,7 @@ type loadCollector struct {
 func newLoadCollector(r *relay) *loadCollector {
 	return &loadCollector{
 		relay:   r,
-		left:    prometheus.NewDesc("fairlead_agent_backends_left_out", "Backends of measured groups that are in \"other\", because others came first.", nil, nil),
+		left:    prometheus.NewDesc("fairlead_agent_backends_left_out", "Backends of measured groups that are in \"other\", because there are too many.", nil, nil),
 		reports: prometheus.NewDesc("fairlead_agent_load_reports_total", "Reports of the proxy of measured groups, each of one group.", nil, nil),
 	}
 }

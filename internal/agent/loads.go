@@ -23,8 +23,9 @@ import (
 const (
 	// loadGap is how often the proxy reports the measured groups.
 	loadGap = time.Second
-	// maxMeasured bounds those groups, mostBackends their backends, and namedBackends those that have metrics of their own.
-	maxMeasured, mostBackends, namedBackends = 2_000, 50_000, 500
+	// maxMeasured bounds those groups, mostBackends their backends, and namedBackends those that have metrics of their own. The plane
+	// measures no more groups; a group that comes before another one goes waits for it.
+	maxMeasured, mostBackends, namedBackends = model.MaxMeasuredGroups, 50_000, 500
 	// longestWait is more than any answer may take, in microseconds: what says more is no time.
 	longestWait = 24 * 3600 * 1e6
 )
@@ -37,7 +38,8 @@ type loads struct {
 	now      func() time.Time
 
 	mu      sync.Mutex
-	names   map[string]bool // of the measured groups
+	names   map[string]bool // of the measured groups; false: there are too many, and it waits
+	asked   int             // number of those that do not wait
 	read    map[string]string
 	streams map[signal]bool
 	sums    *traffic.Loads
@@ -58,18 +60,36 @@ func (l *loads) see(c delta.Change) {
 	measured := c.Resource != nil && bytes.Contains(c.Resource.Body.GetValue(), []byte(model.FirstByteMetric))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if measured == l.names[c.Name] || measured && len(l.names) >= maxMeasured {
+	read, known := l.names[c.Name]
+	switch {
+	case measured == known:
 		return
-	}
-	if measured {
-		l.names[c.Name] = true
-	} else {
+	case measured:
+		l.names[c.Name] = false
+		l.fill()
+	default:
 		delete(l.names, c.Name)
 		delete(l.read, c.Name)
 		l.sums.Forget(model.GroupID(c.Name))
+		if read {
+			l.asked--
+			l.fill()
+		}
 	}
 	for wake := range l.streams {
 		wake.raise()
+	}
+}
+
+// fill measures the first groups, by name, of those that wait, while there is room.
+func (l *loads) fill() {
+	if l.asked >= maxMeasured || l.asked == len(l.names) {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.names)) {
+		if !l.names[name] && l.asked < maxMeasured {
+			l.names[name], l.asked = true, l.asked+1
+		}
 	}
 }
 
@@ -134,7 +154,14 @@ func (l *loads) follow(wake signal, on bool) {
 func (l *loads) wanted() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Sorted(maps.Keys(l.names))
+	names := make([]string, 0, l.asked)
+	for name, read := range l.names {
+		if read {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // take adds a report.

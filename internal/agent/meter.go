@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +13,9 @@ import (
 
 const (
 	// mostNamespaces, mostHosts, mostListeners, mostUpstreams and mostRoutes bound the names that have totals of their own.
-	mostNamespaces, mostHosts, mostListeners, mostUpstreams, mostRoutes = 500, 200, 200, 200, 200
+	mostNamespaces, mostHosts, mostListeners, mostUpstreams, mostRoutes = 500, 200, 200, 200, model.MaxMeasuredRoutes
+	// maxAsked bounds the routes that are remembered to have asked for series.
+	maxAsked = 2 * mostRoutes
 	// readTime bounds the time for which somebody waits for the proxy, and readGap is how long what it says is new: longer
 	// where the proxy needs long to answer, because its main thread has other work.
 	readTime, readGap = 3 * time.Second, time.Second
@@ -98,16 +101,28 @@ func (m *meter) ask(done chan struct{}) {
 		return
 	}
 	m.at, m.took, m.last = at, m.now().Sub(at), t
-	for _, r := range t.Routes {
-		if len(m.asked) < 2*mostRoutes {
-			m.asked[r.Owner] = true
-		}
-	}
+	m.note(t.Routes)
 	for _, totals := range m.requests {
 		totals.Take(t.Requests)
 	}
 	for by, v := range m.volumes {
 		v.Take(by.Counted(t))
+	}
+}
+
+// note adds routes that ask for series of their own. Where they are too many, those that do not ask any more are forgotten.
+func (m *meter) note(routes []model.RouteTraffic) {
+	now := make(map[string]bool, len(routes))
+	for _, r := range routes {
+		now[r.Owner] = true
+	}
+	for owner := range now {
+		if !m.asked[owner] && len(m.asked) >= maxAsked {
+			maps.DeleteFunc(m.asked, func(known string, _ bool) bool { return !now[known] })
+		}
+		if len(m.asked) < maxAsked {
+			m.asked[owner] = true
+		}
 	}
 }
 

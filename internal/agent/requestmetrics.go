@@ -21,7 +21,7 @@ func newRequestCollector(m *meter) *requestCollector {
 	return &requestCollector{
 		meter: m,
 		left: prometheus.NewDesc("fairlead_agent_names_left_out",
-			"Names that are in \"other\", because others came first.", []string{"by"}, nil),
+			"Names that are in \"other\", because there are too many.", []string{"by"}, nil),
 		reads: prometheus.NewDesc("fairlead_agent_proxy_reads_total",
 			"Questions to the proxy for what it has counted, by result.", []string{"result"}, nil),
 		current: prometheus.NewDesc("fairlead_agent_proxy_read_current",

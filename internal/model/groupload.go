@@ -8,6 +8,13 @@ import (
 // FirstByteMetric is the load metric in which a proxy adds up the time until the first byte of a backend's answers, in microseconds.
 const FirstByteMetric = "fairlead_first_byte"
 
+// MaxMeasuredGroups is how many groups are measured (BackendGroup), and MaxMeasuredRoutes how many resources have routes with series of
+// their own (Route).
+const (
+	MaxMeasuredGroups = 2_000
+	MaxMeasuredRoutes = 200
+)
+
 // GroupLoad is what the proxies of one machine have counted of the backends of a group that is measured (BackendGroup).
 type GroupLoad struct {
 	Group GroupID `json:"group"`

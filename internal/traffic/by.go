@@ -71,3 +71,12 @@ func (b By) name(f *model.RequestFigures) string {
 	}
 	return name
 }
+
+// sharedBy is the namespace whose share of the names of a group a counter's is; empty where names are of no namespace.
+func (b By) sharedBy(f *model.RequestFigures) string {
+	if b != Routes && b != Hosts {
+		return ""
+	}
+	_, namespace, _ := Owner(f.Route)
+	return namespace
+}

@@ -11,13 +11,19 @@ import (
 )
 
 // Loads add up what the proxies of one machine report of the backends of measured groups. Only backends that the groups have are
-// kept, and at most so many. Of these, the first ones are named: they have metrics of their own as long as they are there. All
-// else is Other's.
+// kept, and at most so many. Of these, some are named: they have metrics of their own, which namespaces share (seats). All else is
+// Other's.
 type Loads struct {
-	most, named int
-	groups      map[model.GroupID]*groupLoads
-	kept, names int
-	other       model.BackendLoad // of those that are kept and not named
+	most   int
+	seats  *seats[namedBackend]
+	groups map[model.GroupID]*groupLoads
+	kept   int
+	other  model.BackendLoad // of those that are kept and not named
+}
+
+type namedBackend struct {
+	group   model.GroupID
+	address netip.AddrPort
 }
 
 type groupLoads struct {
@@ -27,7 +33,7 @@ type groupLoads struct {
 
 // NewLoads returns empty Loads, of at most so many backends, of which so many are named.
 func NewLoads(most, named int) *Loads {
-	return &Loads{most: most, named: named, groups: map[model.GroupID]*groupLoads{}}
+	return &Loads{most: most, seats: newSeats[namedBackend](named, 0), groups: map[model.GroupID]*groupLoads{}}
 }
 
 // Keep says which backends a group has. What others of the group have counted is forgotten.
@@ -43,16 +49,16 @@ func (l *Loads) Keep(group model.GroupID, backends []netip.AddrPort) {
 	}
 	for address, b := range g.backends {
 		if !has[address] {
-			l.drop(g, b)
+			l.drop(group, g, b)
 		}
 	}
 	for _, address := range backends {
 		if g.backends[address] == nil && l.kept < l.most {
-			b := &model.BackendLoad{Address: address, Named: l.names < l.named}
+			b := &model.BackendLoad{Address: address}
 			g.backends[address] = b
 			l.kept++
-			if b.Named {
-				l.names++
+			if len(l.seats.given) == l.kept-1 { // else others wait already, until they count something
+				l.name(group, b, false)
 			}
 		}
 	}
@@ -62,17 +68,24 @@ func (l *Loads) Keep(group model.GroupID, backends []netip.AddrPort) {
 func (l *Loads) Forget(group model.GroupID) {
 	if g := l.groups[group]; g != nil {
 		for _, b := range g.backends {
-			l.drop(g, b)
+			l.drop(group, g, b)
 		}
 		delete(l.groups, group)
 	}
 }
 
-func (l *Loads) drop(g *groupLoads, b *model.BackendLoad) {
+func (l *Loads) drop(group model.GroupID, g *groupLoads, b *model.BackendLoad) {
 	delete(g.backends, b.Address)
 	l.kept--
-	if b.Named {
-		l.names--
+	l.seats.free(namedBackend{group, b.Address})
+}
+
+// name gives a backend metrics of its own, if there is a seat for it: perhaps that of another one.
+func (l *Loads) name(group model.GroupID, b *model.BackendLoad, counts bool) {
+	named, gone := l.seats.has(namedBackend{group, b.Address}, group.Namespace(), counts)
+	b.Named = named
+	if gone != nil {
+		l.groups[gone.group].backends[gone.address].Named = false
 	}
 }
 
@@ -92,6 +105,7 @@ func (l *Loads) Add(at time.Time, group model.GroupID, report []model.BackendLoa
 		if b == nil {
 			continue
 		}
+		l.name(group, b, more.Requests > 0)
 		b.Add(more)
 		if !b.Named {
 			l.other.Add(more)
@@ -137,5 +151,5 @@ func (l *Loads) Other() (sum model.BackendLoad, backends int) {
 			}
 		}
 	}
-	return sum, l.kept - l.names
+	return sum, l.kept - len(l.seats.given)
 }

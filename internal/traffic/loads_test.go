@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"fmt"
 	"net/netip"
 	"reflect"
 	"testing"
@@ -40,7 +41,7 @@ func TestLoadsAreBounded(t *testing.T) {
 	report()
 	l.Add(start, "g", []model.BackendLoad{{Address: b, Requests: 1}}) // nothing in flight elsewhere
 	got := l.All(start)[0].Backends
-	if len(got) != 3 || got[1].Named || !got[2].Named || got[2].Requests != 2 || got[2].InFlight != 0 || got[0].Requests != 7 {
+	if len(got) != 3 || !got[1].Named || got[2].Named || got[2].Requests != 2 || got[2].InFlight != 0 || got[0].Requests != 7 {
 		t.Errorf("after one has gone: %+v", got)
 	}
 	if other, n := l.Other(); n != 1 || other.Requests != 6 {
@@ -49,6 +50,50 @@ func TestLoadsAreBounded(t *testing.T) {
 	l.Forget("g")
 	if got := l.All(start); len(got) != 0 {
 		t.Errorf("after the group has gone: %+v", got)
+	}
+}
+
+// A namespace with many backends leaves others series of their own.
+func TestNamespacesShareSeriesOfBackends(t *testing.T) {
+	l := NewLoads(100, 4)
+	report := func(group model.GroupID, from, n int) {
+		var backends []netip.AddrPort
+		var loads []model.BackendLoad
+		for i := range n {
+			address := at(fmt.Sprintf("10.0.0.%d:80", from+i))
+			backends = append(backends, address)
+			loads = append(loads, model.BackendLoad{Address: address, Requests: 1})
+		}
+		l.Keep(group, backends)
+		l.Add(start, group, loads)
+	}
+	named := func() map[model.GroupID]int {
+		count := map[model.GroupID]int{}
+		for _, g := range l.All(start) {
+			for _, b := range g.Backends {
+				if b.Named {
+					count[g.Group]++
+				}
+			}
+		}
+		return count
+	}
+	for _, step := range []struct {
+		do   func()
+		want map[model.GroupID]int
+	}{
+		{func() { report("many/a/80", 1, 3); report("many/b/80", 11, 30) }, map[model.GroupID]int{"many/a/80": 3, "many/b/80": 1}},
+		{func() { report("few/a/80", 51, 1) }, map[model.GroupID]int{"many/a/80": 3, "few/a/80": 1}},
+		{func() { report("few/a/80", 51, 2); report("many/b/80", 11, 30) }, map[model.GroupID]int{"many/a/80": 2, "few/a/80": 2}},
+		{func() { l.Forget("few/a/80"); report("many/b/80", 11, 30) }, map[model.GroupID]int{"many/a/80": 2, "many/b/80": 2}},
+	} {
+		step.do()
+		if got := named(); !reflect.DeepEqual(got, step.want) {
+			t.Errorf("got %v, want %v", got, step.want)
+		}
+	}
+	if _, n := l.Other(); n != 29 {
+		t.Errorf("%d are in other", n)
 	}
 }
 

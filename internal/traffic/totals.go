@@ -6,10 +6,10 @@ import "fairlead.dev/internal/model"
 const Other = "other"
 
 // Totals adds up what the proxies of one machine have counted, one after the other, by one group. At most so many names have a total
-// of their own: those that come first, for a total never shrinks. What is beyond is Other's.
+// of their own, which namespaces share (seats). What is beyond is Other's. A total never shrinks; it goes with the seat of its name.
 type Totals struct {
 	by    By
-	most  int
+	seats *seats[string]
 	last  map[model.RequestFigures][model.StatusClasses]uint64 // of the present proxy
 	names map[string]*[model.StatusClasses]uint64
 	only  func(name string) bool // nil: all names
@@ -17,7 +17,7 @@ type Totals struct {
 
 // NewTotals returns empty Totals.
 func NewTotals(by By, most int) *Totals {
-	return &Totals{by: by, most: most, last: map[model.RequestFigures][model.StatusClasses]uint64{}, names: map[string]*[model.StatusClasses]uint64{}}
+	return &Totals{by: by, seats: newSeats[string](most, quietTurns), last: map[model.RequestFigures][model.StatusClasses]uint64{}, names: map[string]*[model.StatusClasses]uint64{}}
 }
 
 // Only returns Totals of some names; the requests of others are in none.
@@ -28,6 +28,7 @@ func (t *Totals) Only(these func(name string) bool) *Totals {
 
 // Take adds what has been counted since the last call. Counters that are gone, or smaller, are those of another proxy.
 func (t *Totals) Take(figures []model.RequestFigures) {
+	t.seats.turn()
 	next := make(map[model.RequestFigures][model.StatusClasses]uint64, len(figures))
 	for i := range figures {
 		f := &figures[i]
@@ -42,7 +43,7 @@ func (t *Totals) Take(figures []model.RequestFigures) {
 		if t.only != nil && !t.only(name) {
 			continue
 		}
-		total := t.of(name)
+		total := t.of(name, t.by.sharedBy(f), f.Classes != old)
 		for class, n := range f.Classes {
 			total[class] += n - old[class]
 		}
@@ -51,8 +52,12 @@ func (t *Totals) Take(figures []model.RequestFigures) {
 	t.last = next
 }
 
-func (t *Totals) of(name string) *[model.StatusClasses]uint64 {
-	if t.names[name] == nil && len(t.names) >= t.most {
+func (t *Totals) of(name, namespace string, counts bool) *[model.StatusClasses]uint64 {
+	has, gone := t.seats.has(name, namespace, counts)
+	if gone != nil {
+		delete(t.names, *gone)
+	}
+	if !has {
 		name = Other
 	}
 	if t.names[name] == nil {

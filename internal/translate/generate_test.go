@@ -3,6 +3,7 @@ package translate
 import (
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -224,7 +225,29 @@ func (g generator) object(k snapshot.Key) metav1.Object {
 	case *contourv1beta1.TLSCertificateDelegation:
 		g.delegations(o)
 	}
+	measure(o)
 	return o
+}
+
+// measure has most Services and routes ask for metrics of their own, more than the world's bound. It draws nothing: worlds with known seeds stay as they are.
+func measure(o metav1.Object) {
+	if (o.GetCreationTimestamp().Unix()+o.GetGeneration())%3 == 0 {
+		return
+	}
+	what := v1alpha1.MetricsOfRoute
+	switch o.(type) {
+	case *corev1.Service:
+		what = v1alpha1.MetricsOfBackend
+	case *gatewayv1.HTTPRoute, *gatewayv1.GRPCRoute, *contourv1beta1.IngressRoute:
+	default:
+		return
+	}
+	annotations := maps.Clone(o.GetAnnotations())
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.AnnotationMetrics] = what
+	o.SetAnnotations(annotations)
 }
 
 func (g generator) address() string {

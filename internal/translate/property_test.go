@@ -35,7 +35,7 @@ type world struct {
 
 func newWorld(t testing.TB, seed uint64, strange string) *world {
 	g := generator{Rand: rand.New(rand.NewPCG(seed, 7)), strange: strange, near: seed%3 != 0}
-	c := input.Config{ReservedPorts: []uint16{15000}}
+	c := input.Config{ReservedPorts: []uint16{15000}, MeasuredGroups: 3, MeasuredRoutes: 3}
 	if g.chance(30) {
 		c.RootNamespaces = []string{"a", "b"}
 	}

@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/internal/translate/listener"
 	"fairlead.dev/internal/translate/policy"
 	"fairlead.dev/internal/translate/pool"
+	"fairlead.dev/internal/translate/quota"
 	"fairlead.dev/internal/translate/render"
 	"fairlead.dev/internal/translate/route"
 	"fairlead.dev/internal/translate/status"
@@ -112,10 +113,12 @@ func New(c input.Config) *Translator {
 	t.listener = listener.New(g, t.in, listener.Rooms{
 		Targets: t.targets, Certificates: t.certificates, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host, Gateway: t.gateway,
 	})
+	// Routes that have series of their own.
+	measured := quota.NewRoutes(g, t.in)
 	// Routes of Gateways.
-	t.route = route.New(g, t.in, route.Rooms{Backend: t.backend, Policy: t.policy, Host: t.host, Gateway: t.gateway})
+	t.route = route.New(g, t.in, route.Rooms{Backend: t.backend, Policy: t.policy, Host: t.host, Gateway: t.gateway, Quota: measured})
 	// IngressRoutes.
-	t.contour = contour.New(g, t.in, contour.Rooms{Certificates: t.certificates, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host})
+	t.contour = contour.New(g, t.in, contour.Rooms{Certificates: t.certificates, Backend: t.backend, Policy: t.policy, VIP: t.vip, Host: t.host, Quota: measured})
 	// Frontends of addresses.
 	t.frontend = frontend.New(g, t.in, frontend.Rooms{
 		Targets: t.targets, Policy: t.policy, Backend: t.backend, Pool: t.pool, Fleet: t.fleet, VIP: t.vip, Gateway: t.gateway, Listener: t.listener, Route: t.route,

@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
 
+	"fairlead.dev/api/v1alpha1"
 	"fairlead.dev/internal/memo"
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
@@ -161,11 +163,43 @@ func (t *Tables) makeUsedGroup(c *memo.Context, id model.GroupID) (*model.Backen
 	g := *use.group
 	if k, ok := PortOfSet(g.Set); ok {
 		t.SetUses.Put(c, k, SetUser{group: id}, struct{}{})
-		service := t.Services.Get(c, k.Service)
-		g.Measured = service != nil && service.measured
+		if service := t.Services.Get(c, k.Service); measurable(service, &g) {
+			g.Measured = t.measured.Granted(c, k.Service.Namespace, id, service.created)
+			if !g.Measured {
+				t.Unmeasured.Put(c, k.Service, id, struct{}{})
+			}
+		}
 	}
 	t.from.Certificates.Uses(c, use.group.TLS, certificate.User{Kind: "group", Object: model.Object{Name: string(id)}})
 	return &g, true
+}
+
+// measurable says whether a group of a Service is to be measured. Proxies count requests only.
+func measurable(service *Service, g *model.BackendGroup) bool {
+	return service != nil && service.measured && g.Protocol != model.BackendTCP
+}
+
+// claim has a group that something names measured, if its Service asks for it and there is room.
+func (t *Tables) claim(c *memo.Context, id model.GroupID) (struct{}, bool) {
+	use := t.GroupUses.Get(c, id)
+	if use.uses == 0 {
+		return struct{}{}, false
+	}
+	if k, ok := PortOfSet(use.group.Set); ok {
+		if service := t.Services.Get(c, k.Service); measurable(service, use.group) {
+			t.measured.Claim(c, k.Service.Namespace, id, service.created)
+		}
+	}
+	return struct{}{}, true
+}
+
+// UnmeasuredNote says that groups of a Service are not measured although it asks for it; empty: none, or they are.
+func (t *Tables) UnmeasuredNote(c *memo.Context, service snapshot.Name) string {
+	if t.Unmeasured.Get(c, service) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("Service %s: metadata.annotations[%s]: backends without metrics of their own: more than %d groups of backends ask for them, and older ones of namespace %s have its share",
+		service, v1alpha1.AnnotationMetrics, t.in.Config.MeasuredGroups, service.Namespace)
 }
 
 // TCPShares are shares of connections, with the groups that they name.

@@ -21,6 +21,7 @@ import (
 	"fairlead.dev/internal/translate/fleet"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/pool"
+	"fairlead.dev/internal/translate/quota"
 	"fairlead.dev/internal/translate/target"
 )
 
@@ -45,9 +46,12 @@ type Tables struct {
 	BackendTLS *memo.Table[snapshot.Name, *TLSPolicy]
 
 	GroupUses *memo.Sum[model.GroupID, certificate.User, *model.BackendGroup, groupUse]
+	measured  *quota.Quota[model.GroupID]
 	Groups    *memo.Table[model.GroupID, *model.BackendGroup]
-	SetUses   *memo.Sum[PortKey, SetUser, struct{}, setUses]
-	Sets      *memo.Table[PortKey, *model.BackendSet]
+	// Unmeasured are the groups of a Service that asks for metrics of its backends, and gets none of these: they are beyond the bound.
+	Unmeasured *memo.Sum[snapshot.Name, model.GroupID, struct{}, int]
+	SetUses    *memo.Sum[PortKey, SetUser, struct{}, setUses]
+	Sets       *memo.Table[PortKey, *model.BackendSet]
 }
 
 // New adds the tables of Services, backend groups and backend sets to a graph.
@@ -74,8 +78,11 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t.BackendTLS = memo.NewTable(g, "BackendTLSPolicy", t.makeBackendTLS, memo.Reads(in.BackendTLSPolicies, t.from.Certificates.Authorities))
 	t.GroupUses = memo.NewFold[model.GroupID](g, "uses of a group", (*groupUse).fold).Same(func(_, _ *model.BackendGroup) bool { return true })
 	t.SetUses = memo.NewFold[PortKey](g, "uses of a set", (*setUses).fold).Shows(setUses.shows)
-	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses, t.Services),
-		memo.Puts(t.SetUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses)), t.GroupUses).Watch()
+	t.measured = quota.New(g, "measured groups", in.Config.MeasuredGroups, cmp.Compare[model.GroupID])
+	memo.For(memo.NewTable(g, "claim of a group", t.claim, memo.Reads(t.GroupUses, t.Services), t.measured.Puts()), t.GroupUses)
+	t.Unmeasured = memo.NewCount[snapshot.Name, model.GroupID](g, "groups of a Service that are not measured")
+	t.Groups = memo.For(memo.NewTable(g, "group", t.makeUsedGroup, memo.Reads(t.GroupUses, t.Services), t.measured.Reads(),
+		memo.Puts(t.Unmeasured, t.SetUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses)), t.GroupUses).Watch()
 	memo.NewScan(g, "pins: users", in.Pins, t.usePinned, memo.Puts(t.GroupUses, t.from.Certificates.CertificateUses, t.from.Certificates.AuthorityUses))
 	t.Sets = memo.For(memo.NewTable(g, "set", t.makeSet,
 		memo.Reads(t.SetUses, t.Services, in.SlicesOf, t.from.Fleet.Machines, t.from.Fleet.Own)), t.SetUses).
@@ -113,8 +120,9 @@ type peculiarities struct {
 
 // Service is what routes ask of a Service.
 type Service struct {
-	external bool                 // ExternalName
-	measured bool                 // it asks for metrics of each backend
+	external bool // ExternalName
+	measured bool // it asks for metrics of each backend
+	created  int64
 	limits   *model.BackendLimits // that annotations name; nil: none
 	unread   []string             // annotations that name no limit, as notes
 	Ports    []Port
@@ -128,7 +136,7 @@ func newService(o *corev1.Service) *Service {
 	if o == nil {
 		return nil
 	}
-	f := &Service{external: o.Spec.Type == corev1.ServiceTypeExternalName, measured: field.MeasuredBackends(o.Annotations)}
+	f := &Service{external: o.Spec.Type == corev1.ServiceTypeExternalName, measured: field.MeasuredBackends(o.Annotations), created: o.CreationTimestamp.Unix()}
 	drained, undrained := DrainedBackends(o)
 	f.Drained = drained
 	f.limits, f.unread = limitsOf(o.Annotations)

@@ -17,6 +17,7 @@ import (
 	"fairlead.dev/internal/translate/host"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/policy"
+	"fairlead.dev/internal/translate/quota"
 	"fairlead.dev/internal/translate/vip"
 )
 
@@ -35,7 +36,8 @@ type IngressRoute struct {
 	Problems []string
 	Notes    []string // what is worth knowing, though nothing is wrong with it
 	Slashed  []field.SlashedPath
-	insecure []int // routes whose permitInsecure the operator overrides, where the host has TLS
+	Services []snapshot.Name // that requests go to
+	insecure []int           // routes whose permitInsecure the operator overrides, where the host has TLS
 	steps    []step
 	prefixes prefixes // of the steps
 	tcp      *tcpProxy
@@ -59,6 +61,7 @@ type Rooms struct {
 	Policy       *policy.Tables
 	VIP          *vip.Tables
 	Host         *host.Tables
+	Quota        quota.Routes
 }
 
 // Tables are the IngressRoutes.
@@ -90,7 +93,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	}, memo.Puts(t.Others, t.rootsOf))
 	t.roots = memo.NewTable(g, "roots of a host, in order", t.makeRoots, memo.Reads(t.rootsOf))
 	t.Routes = memo.For(memo.NewTable(g, "IngressRoute judged", t.makeIngress,
-		memo.Reads(in.IngressRoutes, in.Delegations, t.from.Certificates.Certificates, t.from.Certificates.Authorities), t.from.Backend.ReadsOfGroups(), memo.Puts(t.from.VIP.Wants, t.from.VIP.Roots)), in.IngressRoutes)
+		memo.Reads(in.IngressRoutes, in.Delegations, t.from.Certificates.Certificates, t.from.Certificates.Authorities), t.from.Quota.Reads(), t.from.Backend.ReadsOfGroups(), memo.Puts(t.from.VIP.Wants, t.from.VIP.Roots)), in.IngressRoutes)
 	t.Reached = memo.NewSum[snapshot.Name, snapshot.Name, struct{}](g, "roots that delegate")
 	t.Trees = memo.For(memo.NewTable(g, "tree", t.makeTree,
 		memo.Reads(in.IngressRoutes, t.Routes, t.roots, t.Others), t.from.Policy.ReadsOfRoutes(),
@@ -125,7 +128,10 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	if o == nil {
 		return nil
 	}
-	c := compiler{t: t, ctx: ctx, name: n, route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}, measured: field.Measured(o.Annotations)}
+	c := compiler{t: t, ctx: ctx, name: n, route: &IngressRoute{created: o.CreationTimestamp.Unix()}, matched: map[string]int{}, noted: map[string]bool{}}
+	var unmeasured string
+	c.measured, unmeasured = t.from.Quota.Has(ctx, input.Object(snapshot.KindIngressRoute, n), o.Annotations, c.route.created)
+	c.route.Notes = append(c.route.Notes, field.NonEmpty(unmeasured)...)
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.route.Request = vip.AnnotationRequest(o.Annotations)

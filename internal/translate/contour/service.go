@@ -2,6 +2,7 @@ package contour
 
 import (
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,9 +71,13 @@ func (c *compiler) service(s *contourv1beta1.Service, path string) (port backend
 		c.fail(path+".port", "service "+field.Quote(s.Name)+": port must be in the range 1-65535")
 		return port, false
 	}
-	port, fault, problem := c.t.from.Backend.FindPort(c.ctx, snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}, s.Port)
+	name := snapshot.Name{Namespace: c.name.Namespace, Name: s.Name}
+	port, fault, problem := c.t.from.Backend.FindPort(c.ctx, name, s.Port)
 	switch fault {
 	case backend.Fine:
+		if !slices.Contains(c.route.Services, name) {
+			c.route.Services = append(c.route.Services, name)
+		}
 		for _, note := range port.Unread {
 			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+note)
 		}

@@ -115,6 +115,9 @@ type Config struct {
 	// RefusedEndpoints are where endpoints are refused, unless their Namespace allows them
 	// (v1alpha1.AnnotationAllowEndpoints).
 	RefusedEndpoints []netip.Prefix
+	// MeasuredGroups and MeasuredRoutes are how many groups and routes have metrics of their own; 0: model.MaxMeasuredGroups
+	// and model.MaxMeasuredRoutes. Namespaces share them.
+	MeasuredGroups, MeasuredRoutes int
 }
 
 // WithDefaults returns the configuration with the defaults in the place of zero values.
@@ -130,6 +133,8 @@ func (c Config) WithDefaults() Config {
 	}
 	c.IngressClass = cmp.Or(c.IngressClass, IngressClass)
 	c.SecretNamespace = cmp.Or(c.SecretNamespace, v1alpha1.SystemNamespace)
+	c.MeasuredGroups = cmp.Or(c.MeasuredGroups, model.MaxMeasuredGroups)
+	c.MeasuredRoutes = cmp.Or(c.MeasuredRoutes, model.MaxMeasuredRoutes)
 	return c
 }
 

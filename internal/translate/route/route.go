@@ -15,6 +15,7 @@ import (
 	"fairlead.dev/internal/translate/host"
 	"fairlead.dev/internal/translate/input"
 	"fairlead.dev/internal/translate/policy"
+	"fairlead.dev/internal/translate/quota"
 )
 
 // Route is an HTTPRoute or GRPCRoute judged for itself: before it is known who else
@@ -27,7 +28,7 @@ type Route struct {
 	Partial string
 	// Services that requests go to, sorted.
 	Services []snapshot.Name
-	// Notes are what is worth knowing of their backends.
+	// Notes are what is worth knowing of their backends, and of their metrics.
 	Notes []string
 	// Slashed are paths of matches that requests do not have.
 	Slashed []field.SlashedPath
@@ -67,6 +68,7 @@ type Rooms struct {
 	Policy  *policy.Tables
 	Host    *host.Tables
 	Gateway *gateway.Tables
+	Quota   quota.Routes
 }
 
 // Tables are the routes of Gateways.
@@ -85,7 +87,7 @@ func New(g *memo.Graph, in *input.Tables, r Rooms) *Tables {
 	t := &Tables{in: in, from: r}
 	attaching := memo.Reads(t.from.Gateway.Parents, in.Labels, t.from.Host.NameOwners, t.from.Gateway.Sections)
 	t.Routes = memo.NewTable(g, "route", t.makeRoute,
-		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), attaching, t.from.Backend.ReadsOfGroups(), t.from.Policy.ReadsOfRoutes(), memo.Puts(t.from.Host.Candidates, t.from.Host.Attachments))
+		memo.Reads(in.HTTPRoutes, in.GRPCRoutes), t.from.Quota.Reads(), attaching, t.from.Backend.ReadsOfGroups(), t.from.Policy.ReadsOfRoutes(), memo.Puts(t.from.Host.Candidates, t.from.Host.Attachments))
 	memo.ForKey(t.Routes, in.HTTPRoutes, input.ObjectOf(snapshot.KindHTTPRoute))
 	memo.ForKey(t.Routes, in.GRPCRoutes, input.ObjectOf(snapshot.KindGRPCRoute))
 	t.portCandidates = memo.NewSum[PortKey, model.Object, *PortCandidate](g, "candidates for a port without a proxy")
@@ -128,13 +130,14 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	var hostnames []gatewayv1.Hostname
 	var compile func(c *compiler)
 	var refused gateway.RouteResult
+	var unmeasured string
 	if owner.Kind == string(snapshot.KindGRPCRoute) {
 		o := t.in.GRPCRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
 		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
-		rc.measured = field.Measured(o.Annotations)
+		rc.measured, unmeasured = t.from.Quota.Has(c, owner, o.Annotations, rc.created)
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.grpcRules(o) }
 	} else {
 		o := t.in.HTTPRoutes.Get(c, name)
@@ -142,7 +145,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 			return nil
 		}
 		rc.created = o.CreationTimestamp.Unix()
-		rc.measured = field.Measured(o.Annotations)
+		rc.measured, unmeasured = t.from.Quota.Has(c, owner, o.Annotations, rc.created)
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.httpRules(o) }
 	}
 	route := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
@@ -169,6 +172,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 		route.Resolved, route.Partial, route.Services, route.Notes, refused = rc.resolved, rc.partial, rc.services, rc.notes, rc.refused
 		route.Slashed = rc.slashed
 	}
+	route.Notes = append(route.Notes, field.NonEmpty(unmeasured)...)
 	slices.SortFunc(route.Services, input.CompareNames)
 	route.Services = slices.Compact(route.Services)
 	for i := range route.Parents {

@@ -61,6 +61,7 @@ func (t *Tables) ingressStatus(c *memo.Context, name snapshot.Name) (*Status, bo
 		}
 	}
 	notes = append(notes, route.Notes...)
+	notes = append(notes, t.measureNotes(c, route.Services)...)
 	notes = append(notes, t.slashNotes(c, route.Slashed, status.Hosts)...)
 	if redirected {
 		notes = append(notes, field.NonEmpty(route.InsecureNote())...)

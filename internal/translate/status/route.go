@@ -1,6 +1,7 @@
 package status
 
 import (
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +12,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/snapshot"
 	"fairlead.dev/internal/translate/condition"
+	"fairlead.dev/internal/translate/field"
 	"fairlead.dev/internal/translate/gateway"
 	"fairlead.dev/internal/translate/host"
 	"fairlead.dev/internal/translate/input"
@@ -88,7 +90,7 @@ func (t *Tables) parentStatus(c *memo.Context, route *route.Route, p *gateway.Ro
 	if route.Resolved.Failed {
 		reason, message = route.Resolved.Reason, route.Resolved.Message
 	}
-	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !route.Resolved.Failed, reason, condition.WithNotes(message, route.Notes), gen))
+	conditions = append(conditions, condition.New(gatewayv1.RouteConditionResolvedRefs, !route.Resolved.Failed, reason, condition.WithNotes(message, append(slices.Clone(route.Notes), t.measureNotes(c, route.Services)...)), gen))
 	if route.Partial != "" && !accepted.Failed {
 		conditions = append(conditions, condition.New(gatewayv1.RouteConditionPartiallyInvalid, true, gatewayv1.RouteReasonUnsupportedValue, route.Partial, gen))
 	}
@@ -100,4 +102,12 @@ func (t *Tables) parentStatus(c *memo.Context, route *route.Route, p *gateway.Ro
 			"claimed by others too, which are not served there: "+strings.Join(kept, "; "), gen))
 	}
 	return gatewayv1.RouteParentStatus{ParentRef: p.Ref, ControllerName: t.in.Config.ControllerName, Conditions: conditions}, !accepted.Failed
+}
+
+// measureNotes say which Services get no metrics of each backend although they ask for them.
+func (t *Tables) measureNotes(c *memo.Context, services []snapshot.Name) (notes []string) {
+	for _, service := range services {
+		notes = append(notes, field.NonEmpty(t.from.Backend.UnmeasuredNote(c, service))...)
+	}
+	return notes
 }
