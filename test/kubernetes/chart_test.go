@@ -304,7 +304,8 @@ func checkValues(t *testing.T, pod corev1.PodSpec) {
 	}
 }
 
-// TestMonitoring: the chart has every dashboard and every alert, as the files have them.
+// TestMonitoring: the chart has every dashboard and every alert, as the files have them, and Prometheus keeps the
+// labels of the metrics.
 func TestMonitoring(t *testing.T) {
 	text, err := render(t, setting(variants["everything"])...)
 	if err != nil {
@@ -318,8 +319,20 @@ func TestMonitoring(t *testing.T) {
 	for _, f := range files {
 		want[filepath.Base(f.Name)] = strings.TrimSpace(string(f.Content))
 	}
+	var monitors []string
 	for _, o := range parse(t, text) {
 		switch {
+		case o.GetKind() == "PodMonitor":
+			monitors = append(monitors, o.GetName())
+			endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "podMetricsEndpoints")
+			for _, e := range endpoints {
+				if e, is := e.(map[string]any); !is || e["honorLabels"] != true {
+					t.Errorf("PodMonitor %s: %v lets Prometheus rename the label namespace", o.GetName(), e)
+				}
+			}
+			if len(endpoints) != 1 {
+				t.Errorf("PodMonitor %s has %d endpoints", o.GetName(), len(endpoints))
+			}
 		case o.GetKind() == "PrometheusRule":
 			var rules any
 			if err := yaml.Unmarshal([]byte(want[dashboard.RulesFile]), &rules); err != nil {
@@ -342,6 +355,9 @@ func TestMonitoring(t *testing.T) {
 	}
 	if len(want) > 0 {
 		t.Errorf("the chart lacks %v", slices.Sorted(maps.Keys(want)))
+	}
+	if slices.Sort(monitors); !slices.Equal(monitors, []string{"fairlead-agent", "fairlead-plane"}) {
+		t.Errorf("the PodMonitors are %v", monitors)
 	}
 }
 
