@@ -163,6 +163,19 @@ func TestEveryKindIsCollected(t *testing.T) {
 	}
 }
 
+// TestTailAfterAHole: what was freed of a log is no part of its tail.
+func TestTailAfterAHole(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "envoy.log")
+	for _, hole := range []int{4096, tailBytes} {
+		if err := os.WriteFile(log, append(make([]byte, hole), " of a line\nthe last line\n"...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if body, err := Tail("envoy.log", log).Fetch(t.Context()); err != nil || string(body) != "the last line\n" {
+			t.Errorf("after a hole of %d bytes the tail is %q, %v", hole, body, err)
+		}
+	}
+}
+
 // Keys that somebody wrote where none belong do not travel.
 func TestPrivateKeysAreTakenOut(t *testing.T) {
 	const planted = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg"

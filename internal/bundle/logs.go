@@ -55,7 +55,7 @@ func scrub(body []byte) []byte {
 	return append(out, query.ReplaceAll(body, []byte("$1[redacted]"))...)
 }
 
-// Tail is the end of a file.
+// Tail is the end of a file. A hole before it, whose lines were copied elsewhere, is no part of it.
 func Tail(name, path string) Part {
 	return Part{Name: name, Fetch: func(context.Context) ([]byte, error) {
 		f, err := os.Open(path)
@@ -73,7 +73,8 @@ func Tail(name, path string) Part {
 			}
 		}
 		body, err := io.ReadAll(io.LimitReader(f, tailBytes))
-		if info.Size() > tailBytes {
+		hole := bytes.LastIndexByte(body, 0) + 1
+		if body = body[hole:]; info.Size() > tailBytes || hole > 0 {
 			body = wholeLines(body)
 		}
 		return body, err

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +13,8 @@ import (
 // maxLog bounds Envoy's log; there is one older file of at most that size.
 const maxLog = 16 << 20
 
-// openLog opens the log for appending. A large one is put aside first.
+// openLog opens the log for appending.
 func openLog(path string) (*os.File, error) {
-	if err := boundLog(path); err != nil {
-		return nil, err
-	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the proxy's log: %w", err)
@@ -58,7 +56,7 @@ func boundLog(path string) error {
 }
 
 // lastLines are the last lines of a log after its first bytes, at most three and 600 bytes,
-// as one. A log that has fewer bytes was bounded.
+// as one. A log that has fewer bytes was bounded. Zeros are of a hole, whose lines were copied.
 func lastLines(path string, after int64) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -80,6 +78,7 @@ func lastLines(path string, after int64) string {
 	if err != nil {
 		return ""
 	}
+	data = data[bytes.LastIndexByte(data, 0)+1:]
 	lines := strings.FieldsFunc(string(data), func(r rune) bool { return r == '\n' })
 	text := strings.ToValidUTF8(strings.Join(lines[max(0, len(lines)-3):], " | "), "?")
 	return text[max(0, len(text)-600):]

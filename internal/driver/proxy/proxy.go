@@ -78,9 +78,12 @@ type Config struct {
 	// HungAfter is how long Envoy may neither answer nor run at all before it is
 	// replaced. Default 60 s.
 	HungAfter time.Duration
-	OnStop    StopPolicy       // default Leave
-	Log       *slog.Logger     // required
-	Now       func() time.Time // required
+	OnStop    StopPolicy // default Leave
+	// Output takes what Envoy writes to its standard output and standard error, line by line. nil:
+	// it stays in the log, of which the last 16 to 32 MiB are kept.
+	Output io.Writer
+	Log    *slog.Logger     // required
+	Now    func() time.Time // required
 }
 
 // Supervisor keeps one Envoy running. Its methods are safe for concurrent use.
@@ -88,6 +91,7 @@ type Supervisor struct {
 	config    Config
 	admin     *admin
 	ejections *ejections
+	copy      *logCopy // nil without Output
 
 	replace  chan string  // why the present Envoy is to be
 	gathered atomic.Int64 // when Traffic was asked for last, in nanoseconds
@@ -210,6 +214,7 @@ func (s *Supervisor) Run(ctx context.Context, changed func()) error {
 	if err != nil {
 		return fmt.Errorf("proxy: %w", err)
 	}
+	defer s.copyLog()()
 	said := ""
 	for wait := time.Duration(0); ; {
 		p, err := s.obtain(ctx, lockPath)
@@ -316,6 +321,9 @@ func (s *Supervisor) start(lock *os.File) (*process, error) {
 		return nil, err
 	}
 	if err := s.furnish(bootstrap); err != nil {
+		return nil, err
+	}
+	if err := s.boundLog(); err != nil {
 		return nil, err
 	}
 	log, err := openLog(s.path("envoy.log"))
@@ -458,7 +466,7 @@ func (s *Supervisor) watch(ctx context.Context, p *process) error {
 		} else {
 			timer.Reset(lookOften)
 		}
-		if err := boundLog(s.path("envoy.log")); err != nil {
+		if err := s.boundLog(); err != nil {
 			s.config.Log.Warn("the proxy's log grows", "error", err)
 		}
 	}
