@@ -48,7 +48,7 @@ func newCrowd(t *testing.T) *crowd {
 			<-ctx.Done()
 			return nil
 		},
-		TapFlows: func(ctx context.Context, _ model.FlowTapQuestion, show func(model.FlowTapEvent) error) error {
+		TapFlows: func(ctx context.Context, _ model.FlowTapQuery, show func(model.FlowTapEvent) error) error {
 			if err := show(model.FlowTapEvent{}); err != nil {
 				return err
 			}
