@@ -71,29 +71,14 @@ func WriteRoutes(w io.Writer, rows []v1.Route, most int) error {
 	t := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "LISTENER\tHOST\tMATCH\tOWNER\tSTATE\tBACKENDS\tSHARE\tHEALTH\tREQUESTS\t5XX")
 	lines, left := 0, 0
-	line := func(r v1.Route, first bool, what, share, health, requests, errors string) {
-		if most > 0 && lines == most {
-			left++
-			return
-		}
-		lines++
-		if first {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t", r.Listener, r.Host, r.Match, r.Owner, r.State)
-		} else {
-			fmt.Fprint(t, "\t\t\t\t\t")
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", what, share, health, requests, errors)
-	}
 	for _, r := range rows {
-		if len(r.Backends) == 0 {
-			line(r, true, r.Action, "", "", "", "")
-		}
-		for i, b := range r.Backends {
-			if b.Group == "" {
-				line(r, i == 0, "broken reference: 500", fmt.Sprintf("%g%%", b.Percent), "", "", "")
+		for _, cells := range routeLines(r) {
+			if most > 0 && lines == most {
+				left++
 				continue
 			}
-			line(r, i == 0, string(b.Group), fmt.Sprintf("%g%%", b.Percent), healthText(b), fmt.Sprint(b.Requests), fmt.Sprint(b.Errors))
+			lines++
+			fmt.Fprintln(t, strings.Join(cells[:], "\t"))
 		}
 	}
 	if err := t.Flush(); err != nil {
@@ -107,6 +92,26 @@ func WriteRoutes(w io.Writer, rows []v1.Route, most int) error {
 		_, err = fmt.Fprintf(w, "%d more lines: --all prints them, a HOST narrows them down\n", left)
 	}
 	return err
+}
+
+// routeCells are the columns of a route; the last two are figures of proxies.
+type routeCells [10]string
+
+// routeLines are the lines of a route, one for each share of its requests. What a line has in common with the first is empty.
+func routeLines(r v1.Route) (lines []routeCells) {
+	if len(r.Backends) == 0 {
+		lines = append(lines, routeCells{5: r.Action})
+	}
+	for _, b := range r.Backends {
+		share := fmt.Sprintf("%g%%", b.Percent)
+		if b.Group == "" {
+			lines = append(lines, routeCells{5: "broken reference: 500", 6: share})
+			continue
+		}
+		lines = append(lines, routeCells{5: string(b.Group), 6: share, 7: healthText(b), 8: fmt.Sprint(b.Requests), 9: fmt.Sprint(b.Errors)})
+	}
+	copy(lines[0][:], []string{string(r.Listener), r.Host, r.Match, r.Owner.String(), r.State})
+	return lines
 }
 
 func healthText(b v1.RouteBackend) string {

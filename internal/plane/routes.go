@@ -113,20 +113,23 @@ func (f RouteFilter) of(all []model.RouteRow) []model.RouteRow {
 	if f == (RouteFilter{}) {
 		return all
 	}
-	want := strings.ToLower(strings.TrimSuffix(f.Host, "."))
+	want := HostOf(f.Host)
 	exact := slices.ContainsFunc(all, func(r model.RouteRow) bool { return r.Host == want })
 	rows := []model.RouteRow{}
 	for _, r := range all {
-		if (f.Namespace == "" || r.Owner.Namespace == f.Namespace) && matchesHost(want, r.Host, exact) {
+		if (f.Namespace == "" || r.Owner.Namespace == f.Namespace) && MatchesHost(want, r.Host, exact) {
 			rows = append(rows, r)
 		}
 	}
 	return rows
 }
 
-// matchesHost reports whether a virtual host is wanted: by its name, by a pattern, or because
+// HostOf is a host name as virtual hosts are named.
+func HostOf(text string) string { return strings.ToLower(strings.TrimSuffix(text, ".")) }
+
+// MatchesHost reports whether a virtual host is wanted: by its name, by a pattern, or because
 // it is the wildcard that a name falls to; exact: a virtual host has that name.
-func matchesHost(want, host string, exact bool) bool {
+func MatchesHost(want, host string, exact bool) bool {
 	switch {
 	case want == "" || want == host:
 		return true

@@ -81,5 +81,5 @@ func noteOn(rows []model.RouteRow, f model.TapFilter, stored string) (string, er
 // isAsked says whether requests that ask for a host, or for one below "*.example.com", may come to a virtual host.
 func isAsked(asked, host string) bool {
 	below, wild := strings.CutPrefix(asked, "*")
-	return matchesHost(asked, host, false) || wild && (strings.HasSuffix(host, below) || strings.HasPrefix(host, "*") && strings.HasSuffix(below, host[1:]))
+	return MatchesHost(asked, host, false) || wild && (strings.HasSuffix(host, below) || strings.HasPrefix(host, "*") && strings.HasSuffix(below, host[1:]))
 }
