@@ -36,7 +36,7 @@ func TestWrongQuestions(t *testing.T) {
 			t.Errorf("fairlead %s: prints %q", line, out)
 		}
 	}
-	if out, err := execute("changes", "httproute/shop/www", "--plane-console", s.URL); err != nil || out != "no change matches, of those that the plane still knows\n" {
+	if out, err := execute("changes", "httproute/shop/www", "--plane-console", s.URL); err != nil || out != "no change matches; planes keep the last 1,000\n" {
 		t.Errorf("%q, %v", out, err)
 	}
 }

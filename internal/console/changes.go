@@ -142,7 +142,7 @@ type ChangesOptions struct {
 // WriteChanges renders changes for a terminal, a line a change.
 func WriteChanges(w io.Writer, list []v1.Change, o ChangesOptions) error {
 	if len(list) == 0 {
-		_, err := fmt.Fprintln(w, "no change matches, of those that the plane still knows")
+		_, err := fmt.Fprintln(w, "no change matches; planes keep the last 1,000")
 		return err
 	}
 	var lines strings.Builder

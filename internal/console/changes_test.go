@@ -92,7 +92,7 @@ func TestWriteChanges(t *testing.T) {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	text.Reset()
-	if err := WriteChanges(&text, nil, ChangesOptions{}); err != nil || text.String() != "no change matches, of those that the plane still knows\n" {
+	if err := WriteChanges(&text, nil, ChangesOptions{}); err != nil || text.String() != "no change matches; planes keep the last 1,000\n" {
 		t.Errorf("got %q, %v", text.String(), err)
 	}
 }

@@ -77,11 +77,15 @@ func WriteTop(w io.Writer, t v1.Top, by string) error {
 	case backends:
 		unit = "requests/s and new flows/s"
 	}
+	total := "0" // in a table it is a dash
+	if t.Rate != 0 {
+		total = rate(t.Rate)
+	}
 	legend := "" // in the empty line: a view has as many lines with it
 	if slices.ContainsFunc(t.Rows, func(r v1.TopRow) bool { return r.Timed > 0 && r.Timed < enoughFor99 }) {
 		legend = "~ is measured from too few requests: P50 from 1, P99 from fewer than 100"
 	}
-	fmt.Fprintf(printable{w}, "%s %s, %d of %d %s, %s, over %.1f s\n%s\n", rate(t.Rate), unit, len(t.Rows), t.Total, by, machines(len(t.Machines)), t.Seconds, legend)
+	fmt.Fprintf(printable{w}, "%s %s, %d of %d %s, %s, over %.1f s\n%s\n", total, unit, len(t.Rows), t.Total, by, machines(len(t.Machines)), t.Seconds, legend)
 	table := tabwriter.NewWriter(printable{w}, 0, 8, 2, ' ', tabwriter.AlignRight)
 	title := strings.ToUpper(strings.TrimSuffix(by, "s"))
 	switch {

@@ -56,6 +56,9 @@ func TestTopIsPlainText(t *testing.T) {
 	if strings.ContainsAny(out.String(), "\x1b\u202e") {
 		t.Errorf("%q", out.String())
 	}
+	if !strings.HasPrefix(out.String(), "0 requests/s, 1 of 1 hosts, 2 machines, ") {
+		t.Errorf("without requests it begins with %q", out.String())
+	}
 }
 
 // A quantile of too few requests is marked, and the lines stay as many.
