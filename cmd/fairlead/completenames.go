@@ -13,6 +13,7 @@ import (
 
 	"fairlead.dev/internal/console"
 	v1 "fairlead.dev/internal/console/v1"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane"
 )
 
@@ -100,11 +101,8 @@ func completeChanged(address, namespace *string) cobra.CompletionFunc {
 		return askNames(c, *address, text, func(ctx context.Context, client console.Client) (names []string) {
 			for _, change := range askRows[v1.Change](ctx, client, v1.ChangesPath, *namespace, "object", kind) {
 				o := change.Object
-				name := kind + "/" + o.Name
-				if o.Namespace != "" {
-					name = kind + "/" + o.Namespace + "/" + o.Name
-				}
-				names = append(names, name)
+				o.Kind = kind // as it is written
+				names = append(names, model.Object(o).Key())
 			}
 			return names
 		})

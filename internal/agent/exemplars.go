@@ -47,10 +47,7 @@ func (x *exemplars) take(e *datav3.HTTPAccessLogEntry) {
 	now := x.now()
 	// That is what the proxy's histograms have: from the end of the request to the end of the answer.
 	one := exposition.Exemplar{Trace: trace, Seconds: max(0, (answered.AsDuration() - asked.AsDuration()).Seconds()), At: now}
-	owner := ""
-	if kind, namespace, name := traffic.Owner(common.GetRouteName()); kind != "" {
-		owner = kind + "/" + namespace + "/" + name
-	}
+	owner := traffic.OwnerKey(common.GetRouteName())
 	own := owner != "" && x.measured(owner)
 	x.mu.Lock()
 	defer x.mu.Unlock()

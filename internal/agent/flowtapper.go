@@ -156,7 +156,7 @@ func (t *flowTapper) tell(e model.FlowEvent) {
 		if !one.frontends[e.Frontend] || !one.want.Matches(&e) {
 			continue
 		}
-		if !one.bound.Allow(now) || !t.all.Allow(now) || len(t.events) >= maxTapRecords {
+		if !one.bound.Allow(now) || !t.all.Allow(now) || len(t.events) >= model.MaxTapRecords {
 			one.dropped++
 			continue
 		}

@@ -23,9 +23,9 @@ import (
 const (
 	// loadGap is how often the proxy reports the measured groups.
 	loadGap = time.Second
-	// maxMeasured bounds those groups, mostBackends their backends, and namedBackends those that have metrics of their own. The plane
-	// measures no more groups; a group that comes before another one goes waits for it.
-	maxMeasured, mostBackends, namedBackends = model.MaxMeasuredGroups, 50_000, 500
+	// maxMeasured bounds those groups, and mostBackends their backends. The plane measures no more groups; a group that comes before another
+	// one goes waits for it.
+	maxMeasured, mostBackends = model.MaxMeasuredGroups, 50_000
 	// longestWait is more than any answer may take, in microseconds: what says more is no time.
 	longestWait = 24 * 3600 * 1e6
 )
@@ -48,7 +48,7 @@ type loads struct {
 
 func newLoads(assigned func(group string) (delta.Resource, bool), now func() time.Time) *loads {
 	return &loads{
-		assigned: assigned, now: now, names: map[string]bool{}, read: map[string]string{}, streams: map[signal]bool{}, sums: traffic.NewLoads(mostBackends, namedBackends),
+		assigned: assigned, now: now, names: map[string]bool{}, read: map[string]string{}, streams: map[signal]bool{}, sums: traffic.NewLoads(mostBackends, model.MaxNamedBackends),
 	}
 }
 

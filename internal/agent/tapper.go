@@ -30,9 +30,8 @@ const (
 	sampleRate = 5000
 	// maxTaps is how many taps a machine serves.
 	maxTaps = 64
-	// tapPause is how far two reports are from each other, and maxTapRecords how many records one has.
-	tapPause      = 100 * time.Millisecond
-	maxTapRecords = 2000
+	// tapPause is how far two reports are from each other.
+	tapPause = 100 * time.Millisecond
 	// unableAfter is how long the proxy may take to ask what to sample, before it is said that it does not.
 	unableAfter = 3 * time.Second
 )
@@ -197,7 +196,7 @@ func (t *tapper) take(e *datav3.HTTPAccessLogEntry) {
 				continue
 			}
 		}
-		if !one.bound.Allow(now) || !t.all.Allow(now) || len(t.records) >= maxTapRecords {
+		if !one.bound.Allow(now) || !t.all.Allow(now) || len(t.records) >= model.MaxTapRecords {
 			t.dropped[id]++
 			continue
 		}

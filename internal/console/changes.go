@@ -149,7 +149,7 @@ func WriteChanges(w io.Writer, list []v1.Change, o ChangesOptions) error {
 	t := tabwriter.NewWriter(&lines, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "REVISION\tAT\tWHO\tCHANGE\tFIELDS\tMACHINES")
 	for _, c := range list {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s %s\t%s\t%s\n", changeRevision(c), c.At.UTC().Format(time.RFC3339), o.cut(changeAuthor(c), whoWidth), c.Verb, o.cut(changeObject(c.Object), objectWidth), o.fieldsText(c), machinesText(c))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s %s\t%s\t%s\n", changeRevision(c), c.At.UTC().Format(time.RFC3339), o.cut(changeAuthor(c), whoWidth), c.Verb, o.cut(model.Object(c.Object).Key(), objectWidth), o.fieldsText(c), machinesText(c))
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the changes: %w", err)
@@ -184,13 +184,6 @@ func changeRevision(c v1.Change) string {
 		return "-"
 	}
 	return fmt.Sprintf("%d/%d", c.Epoch, c.Revision)
-}
-
-func changeObject(o v1.Object) string {
-	if o.Namespace == "" {
-		return o.Kind + "/" + o.Name
-	}
-	return o.Kind + "/" + o.Namespace + "/" + o.Name
 }
 
 // changeAuthor says who wrote a change. Nothing is left of a deleted object that could say so.

@@ -105,7 +105,7 @@ func Reads(c Config) http.Handler {
 	mux, all := http.NewServeMux(), http.NewServeMux()
 	bounds := map[kind]http.Handler{
 		kindAnswers: newSlots(c, kindAnswers, maxAnswers).soon(mux), kindFlowAnswers: newSlots(c, kindFlowAnswers, maxFlowAnswers).soon(mux),
-		kindTaps: newSlots(c, kindTaps, maxTaps).now(mux),
+		kindTaps: newSlots(c, kindTaps, model.MaxTaps).now(mux),
 	}
 	all.Handle("/v1/", bounds[kindAnswers])
 	for _, p := range paths {

@@ -115,7 +115,7 @@ func TestOneUserLeavesOthersRoom(t *testing.T) {
 		all, one int
 	}{
 		{kindStreams, []string{v1.RoutesPath + "?watch=true"}, maxStreams, maxStreams / 4},
-		{kindTaps, []string{v1.TapPath, v1.FlowTapPath}, maxTaps, maxTaps / 4},
+		{kindTaps, []string{v1.TapPath, v1.FlowTapPath}, model.MaxTaps, model.MaxTaps / 4},
 	} {
 		t.Run(string(attack.kind), func(t *testing.T) {
 			c := newCrowd(t)
@@ -181,7 +181,7 @@ func TestSharesComeBack(t *testing.T) {
 	c := newCrowd(t)
 	for range 3 {
 		ctx, cancel := context.WithCancel(t.Context())
-		for range maxTaps / 4 {
+		for range model.MaxTaps / 4 {
 			r := c.ask(ctx, t, "anna", v1.TapPath)
 			if r.StatusCode != http.StatusOK {
 				t.Fatal(r.Status)

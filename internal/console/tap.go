@@ -21,12 +21,8 @@ import (
 // TapVerb is the right to see single requests. No role that may read everything has it.
 const TapVerb = "tap"
 
-const (
-	// maxTaps is how many streams of taps there are at once.
-	maxTaps = 32
-	// maxTapText bounds what is asked for.
-	maxTapText = 512
-)
+// maxTapText bounds what is asked for.
+const maxTapText = 512
 
 // TapQuestion is which requests somebody wants to see. Empty fields select all.
 type TapQuestion struct {

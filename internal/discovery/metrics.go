@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.dev/internal/mirror"
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/source/cloud"
 )
 
@@ -169,7 +170,7 @@ func (k *known) Collect(to chan<- prometheus.Metric) {
 			}
 			if c := u.counters; c != nil {
 				for class := range c.Requests {
-					counter(k.requests, float64(c.Requests[class].Load()), u.name, cloud.Classes[class])
+					counter(k.requests, float64(c.Requests[class].Load()), u.name, model.StatusClass(class).String())
 				}
 				counter(k.seconds, float64(c.Nanoseconds.Load())/1e9, u.name)
 				counter(k.bytes, float64(c.Bytes.Load()), u.name)

@@ -133,7 +133,7 @@ func TestViews(t *testing.T) {
 		if c := views[1].Status.Conditions[1]; c.Status != metav1.ConditionFalse || !c.LastTransitionTime.Time.Equal(failed) {
 			t.Errorf("it is reachable: %+v, want no since %s", c, failed)
 		}
-		if n := testutil.CollectAndCount(d.meter.known, "fairlead_discovery_upstreams", "fairlead_discovery_refused", "fairlead_discovery_requests_total"); n != 5+1+2*len(cloud.Classes) {
+		if n := testutil.CollectAndCount(d.meter.known, "fairlead_discovery_upstreams", "fairlead_discovery_refused", "fairlead_discovery_requests_total"); n != 5+1+2*model.StatusClasses {
 			t.Errorf("%d metrics", n)
 		}
 		if n := testutil.ToFloat64(d.meter.changes.WithLabelValues("up01")); n != 1 {

@@ -518,7 +518,7 @@ func (x *explainer) route(host *model.VirtualHost, s seen) (*model.Route, taken)
 // routeSource is where a route was written: its name says it.
 func routeSource(r model.Route) Source {
 	s := Source{Object: r.Owner}
-	rest, ok := strings.CutPrefix(r.Name, r.Owner.Kind+"/"+r.Owner.Namespace+"/"+r.Owner.Name+"/")
+	rest, ok := strings.CutPrefix(r.Name, r.Owner.Key()+"/")
 	if !ok {
 		return s
 	}

@@ -61,3 +61,6 @@ func (b BackendLoad) Less(old BackendLoad) BackendLoad {
 	b.Micros -= old.Micros
 	return b
 }
+
+// MaxNamedBackends is how many backends of measured groups have metrics of their own, of each machine.
+const MaxNamedBackends = 500

@@ -24,6 +24,15 @@ func (o Object) String() string {
 	return o.Kind + " " + o.Namespace + "/" + o.Name
 }
 
+// Key is "Kind/namespace/name", or "Kind/name" without a namespace: how the names of an owner's routes begin, and what its series are
+// named by.
+func (o Object) Key() string {
+	if o.Namespace == "" {
+		return o.Kind + "/" + o.Name
+	}
+	return o.Kind + "/" + o.Namespace + "/" + o.Name
+}
+
 // Describe is String for people, who are told in words of objects that stand for several.
 func (o Object) Describe() string {
 	if key, is := o.ShareKey(); is {

@@ -25,6 +25,13 @@ const (
 	ExemplarTrace = "trace_id"
 )
 
+const (
+	// MaxTaps is how many taps, of requests and of flows together, may be open at a plane.
+	MaxTaps = 32
+	// MaxTapRecords is how many records of requests, and how many events of flows, a machine sends a plane at once.
+	MaxTapRecords = 2000
+)
+
 // TapFilter selects requests that are shown live. Empty fields select all.
 type TapFilter struct {
 	Kind, Namespace, Name string // of the resource that owns the route

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 )
 
 // Traffic is what one proxy has counted since it began.
@@ -22,6 +23,20 @@ type ServiceTraffic struct {
 	Namespace, Upstream string
 	Volume
 }
+
+// servicesUpstream stands between the namespace and the Upstream of a ServicesKey.
+const servicesUpstream = "@"
+
+// ServicesKey names the Services of a namespace that come from an Upstream, "NAMESPACE@UPSTREAM".
+func ServicesKey(namespace, upstream string) string { return namespace + servicesUpstream + upstream }
+
+// ParseServicesKey reads what ServicesKey writes.
+func ParseServicesKey(key string) (namespace, upstream string, ok bool) {
+	return strings.Cut(key, servicesUpstream)
+}
+
+// Key names these Services.
+func (s *ServiceTraffic) Key() string { return ServicesKey(s.Namespace, s.Upstream) }
 
 // ListenerTraffic is what one proxy has counted of a listener.
 type ListenerTraffic struct {

@@ -13,7 +13,6 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/near"
 	"fairlead.dev/internal/snapshot"
-	"fairlead.dev/internal/source/cloud"
 )
 
 const (
@@ -82,7 +81,7 @@ func upstreamStatus(v discovery.View, now time.Time) model.UpstreamStatus {
 		}
 		for class := range c.Requests {
 			if n := c.Requests[class].Load(); n > 0 {
-				s.Requests.Answers[cloud.Classes[class]] = n
+				s.Requests.Answers[model.StatusClass(class).String()] = n
 			}
 		}
 	}

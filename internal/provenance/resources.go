@@ -135,7 +135,7 @@ func says(list []translate.Says) []explain.Says {
 
 // ruleOf is the name of the rule that made a route; empty when it has none.
 func (k Resources) ruleOf(r *model.Route) string {
-	rest, ok := strings.CutPrefix(r.Name, r.Owner.Kind+"/"+r.Owner.Namespace+"/"+r.Owner.Name+"/rules/")
+	rest, ok := strings.CutPrefix(r.Name, r.Owner.Key()+"/rules/")
 	if !ok {
 		return ""
 	}

@@ -11,12 +11,8 @@ import (
 	agentv1 "fairlead.dev/proto/agent/v1"
 )
 
-const (
-	// maxFlowEvents is how many events one report may have.
-	maxFlowEvents = 2000
-	// maxFlowNotes is how many notes a machine may make about a tap.
-	maxFlowNotes = 8
-)
+// maxFlowNotes is how many notes a machine may make about a tap.
+const maxFlowNotes = 8
 
 // FlowTap is what machines show of flows to one viewer.
 type FlowTap struct {
@@ -125,7 +121,7 @@ func (s *Server) takenFlows(machine string, report *agentv1.TapReport) {
 		t.state[machine] = state
 		t.mu.Unlock()
 	}
-	for _, m := range first(report.GetFlows(), maxFlowEvents) {
+	for _, m := range first(report.GetFlows(), model.MaxTapRecords) {
 		m.Machine = cut(m.GetMachine(), maxMessage)
 		e, err := wire.FlowEventOf(m)
 		if err != nil {

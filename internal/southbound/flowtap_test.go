@@ -26,7 +26,7 @@ func TestFlowsOfViewersThatDoNotRead(t *testing.T) {
 		return wire.FlowEvent(model.FlowEvent{At: time.Unix(1, 0), Kind: model.FlowBegin, Frontend: key, Client: netip.MustParseAddrPort("198.51.100.7:1")}, []uint64{tap.id, 99})
 	}
 	report := &agentv1.TapReport{FlowTaps: []*agentv1.FlowTapState{{Id: tap.id, Dropped: 7, Notes: make([]string, 100)}, {Id: 99}}}
-	for range maxFlowEvents + 500 {
+	for range model.MaxTapRecords + 500 {
 		report.Flows = append(report.Flows, event())
 	}
 	bad := event()
@@ -38,7 +38,7 @@ func TestFlowsOfViewersThatDoNotRead(t *testing.T) {
 	if n := len(tap.Events); n != tapQueue {
 		t.Errorf("%d events wait", n)
 	}
-	if n := tap.Dropped(); n != 3*(7+maxFlowEvents-1)-tapQueue {
+	if n := tap.Dropped(); n != 3*(7+model.MaxTapRecords-1)-tapQueue {
 		t.Errorf("%d were dropped", n)
 	}
 	if e := <-tap.Events; e.Machine != "edge-1" || e.Kind != model.FlowBegin {

@@ -15,8 +15,7 @@ import (
 )
 
 const (
-	// maxTapRecords is how many records one report may have, and tapReportRate how many reports a machine may send a second.
-	maxTapRecords  = 2000
+	// tapReportRate is how many reports a machine may send a second.
 	tapReportRate  = 20
 	tapReportBurst = 40
 	// tapQueue is how many records wait for a viewer.
@@ -201,7 +200,7 @@ func (s tapServer) taken(machine string, report *agentv1.TapReport) {
 			t.mu.Unlock()
 		}
 	}
-	for _, m := range first(report.GetRecords(), maxTapRecords) {
+	for _, m := range first(report.GetRecords(), model.MaxTapRecords) {
 		m.Headers, m.ResponseHeaders = first(m.GetHeaders(), maxTapHeaders), first(m.GetResponseHeaders(), maxTapHeaders)
 		for _, id := range first(m.GetTaps(), 64) {
 			t := s.taps.find(id)

@@ -51,14 +51,22 @@ func Owner(route string) (kind, namespace, name string) {
 	return kind, namespace, name
 }
 
+// OwnerKey is the key of that resource (model.Object.Key), by which its series are named: how the name of the route begins. It is empty
+// for a name of another form.
+func OwnerKey(route string) string {
+	kind, namespace, name := Owner(route)
+	if kind == "" {
+		return ""
+	}
+	return route[:len(kind)+len(namespace)+len(name)+2]
+}
+
 // name is the group of a counter.
 func (b By) name(f *model.RequestFigures) string {
 	name := ""
 	switch b {
 	case Routes:
-		if kind, namespace, of := Owner(f.Route); kind != "" {
-			name = f.Route[:len(kind)+len(namespace)+len(of)+2]
-		}
+		name = OwnerKey(f.Route)
 	case Hosts:
 		name = f.Host
 	case Namespaces:

@@ -119,3 +119,16 @@ func BenchmarkRates(b *testing.B) {
 		}
 	}
 }
+
+// The name of a route begins with the key of its owner, by which its series are named.
+func TestOwnerKey(t *testing.T) {
+	o := model.Object{Kind: "HTTPRoute", Namespace: "team", Name: "app"}
+	if got := OwnerKey(o.Key() + "/rules/0/matches/1"); got != o.Key() || got != "HTTPRoute/team/app" {
+		t.Errorf("the owner is %q, want %q", got, o.Key())
+	}
+	for _, name := range []string{"", "HTTPRoute", "HTTPRoute/team"} {
+		if got := OwnerKey(name); got != "" {
+			t.Errorf("%q has owner %q", name, got)
+		}
+	}
+}

@@ -103,7 +103,7 @@ func byNamespace(t model.Traffic) []Counted {
 	list := make([]Counted, 0, len(t.Services))
 	for i := range t.Services {
 		s := &t.Services[i]
-		list = append(list, Counted{Key: s.Namespace + "@" + s.Upstream, Name: orNone(s.Namespace), Volume: s.Volume})
+		list = append(list, Counted{Key: s.Key(), Name: orNone(s.Namespace), Volume: s.Volume})
 	}
 	return list
 }
@@ -113,7 +113,7 @@ func byUpstream(t model.Traffic) []Counted {
 	var list []Counted
 	for i := range t.Services {
 		if s := &t.Services[i]; s.Upstream != "" {
-			list = append(list, Counted{Key: s.Namespace + "@" + s.Upstream, Name: s.Upstream, Volume: s.Volume})
+			list = append(list, Counted{Key: s.Key(), Name: s.Upstream, Volume: s.Volume})
 		}
 	}
 	return list

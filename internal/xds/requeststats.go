@@ -1,6 +1,8 @@
 package xds
 
 import (
+	"strconv"
+
 	xdscorev3 "github.com/cncf/xds/go/xds/core/v3"
 	xdsmatcherv3 "github.com/cncf/xds/go/xds/type/matcher/v3"
 	accesslogv3 "github.com/envoyproxy/go-control-plane/envoy/config/accesslog/v3"
@@ -53,22 +55,22 @@ func requestStats(l model.Listener) *accesslogv3.AccessLog {
 func classes() *xdsmatcherv3.Matcher {
 	input := &xdscorev3.TypedExtensionConfig{Name: "status", TypedConfig: pack(&statsinputv3.StatTagValueInput{})}
 	var list []*xdsmatcherv3.Matcher_MatcherList_FieldMatcher
-	for _, c := range []struct{ prefix, class string }{{"2", "2xx"}, {"3", "3xx"}, {"4", "4xx"}, {"5", "5xx"}, {"1", "1xx"}} {
+	for _, class := range []model.StatusClass{2, 3, 4, 5, 1} { // the most frequent first
 		list = append(list, &xdsmatcherv3.Matcher_MatcherList_FieldMatcher{
 			Predicate: &xdsmatcherv3.Matcher_MatcherList_Predicate{MatchType: &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate_{
 				SinglePredicate: &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate{
 					Input: input,
 					Matcher: &xdsmatcherv3.Matcher_MatcherList_Predicate_SinglePredicate_ValueMatch{
-						ValueMatch: &xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Prefix{Prefix: c.prefix}},
+						ValueMatch: &xdsmatcherv3.StringMatcher{MatchPattern: &xdsmatcherv3.StringMatcher_Prefix{Prefix: strconv.Itoa(int(class))}},
 					},
 				},
 			}},
-			OnMatch: newTag(c.class),
+			OnMatch: newTag(class.String()),
 		})
 	}
 	return &xdsmatcherv3.Matcher{
 		MatcherType: &xdsmatcherv3.Matcher_MatcherList_{MatcherList: &xdsmatcherv3.Matcher_MatcherList{Matchers: list}},
-		OnNoMatch:   newTag("none"),
+		OnNoMatch:   newTag(model.StatusClass(0).String()),
 	}
 }
 

@@ -59,14 +59,13 @@ func statistics() *metricsv3.StatsMatcher {
 	return &metricsv3.StatsMatcher{StatsMatcher: &metricsv3.StatsMatcher_InclusionList{InclusionList: &matcherv3.ListStringMatcher{Patterns: patterns}}}
 }
 
-// upstreamInStat stands between the namespace and the Upstream in the names of clusters' statistics, and dotInStat for each "." of the
-// Upstream.
-const upstreamInStat, dotInStat = "@", "|"
+// dotInStat stands for each "." of an Upstream in the names of clusters' statistics.
+const dotInStat = "|"
 
 // statOfGroup is the name of a cluster in its statistics: all clusters of a namespace that come from the same Upstream share theirs.
 // There are as many clusters as Services, and Envoy's main thread looks at each statistic (ADR 58).
 func statOfGroup(g model.BackendGroup) string {
-	return g.ID.Namespace() + upstreamInStat + strings.ReplaceAll(g.Upstream, ".", dotInStat)
+	return model.ServicesKey(g.ID.Namespace(), strings.ReplaceAll(g.Upstream, ".", dotInStat))
 }
 
 // statOfRoute has Envoy record the times of a route by its owner (vhost.HOST.route.OWNER.upstream_rq_time); empty: it records none.
@@ -74,12 +73,12 @@ func statOfRoute(r model.Route) string {
 	if !r.Measured {
 		return ""
 	}
-	return r.Owner.Kind + "/" + r.Owner.Namespace + "/" + r.Owner.Name
+	return r.Owner.Key()
 }
 
 // SharedStat is what clusters' statistics are of, by their name: the namespace, and the Upstream that its Services come from; empty: of
 // nobody. Clusters that are no groups of backends have other names.
 func SharedStat(name string) (namespace, upstream string, ok bool) {
-	namespace, upstream, ok = strings.Cut(name, upstreamInStat)
+	namespace, upstream, ok = model.ParseServicesKey(name)
 	return namespace, strings.ReplaceAll(upstream, dotInStat, "."), ok && !strings.Contains(namespace, "/") // an older plane has clusters named by groups
 }

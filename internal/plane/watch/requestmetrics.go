@@ -17,9 +17,6 @@ import (
 // or not at all.
 const mostTotals = 5_000
 
-// mostLoads bounds the backends of a machine of which RequestMetrics tells. An agent tells of as many.
-const mostLoads = 500
-
 // RequestMetrics are the metrics of requests of all machines, or of one namespace, by the last answers of the proxies.
 func (v *Viewers) RequestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
 	if err := v.served(); err != nil {
@@ -78,7 +75,7 @@ func (c *fleetCollector) loads(to chan<- prometheus.Metric, machine string) {
 			continue
 		}
 		for _, b := range g.Backends {
-			if b.Named && told < mostLoads {
+			if b.Named && told < model.MaxNamedBackends {
 				told++
 				exposition.FleetLoads.Tell(to, b, machine, string(g.Group), b.Address.String())
 			}

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// maxTaps is how many viewers there may be at once.
-	maxTaps = 32
 	// tapLook is how often it is looked whether machines answer.
 	tapLook = time.Second
 	// tapPatience is how long a machine may take to answer before that is said.
@@ -96,9 +94,9 @@ func (v *Viewers) Tap(ctx context.Context, who string, f model.TapFilter, show f
 
 // open takes one of the taps that there may be, until release is called.
 func (v *Viewers) open() (release func(), err error) {
-	if v.tapped.Add(1) > maxTaps {
+	if v.tapped.Add(1) > model.MaxTaps {
 		v.tapped.Add(-1)
-		return nil, fmt.Errorf("%d taps are open already: close one", maxTaps)
+		return nil, fmt.Errorf("%d taps are open already: close one", model.MaxTaps)
 	}
 	return func() { v.tapped.Add(-1) }, nil
 }

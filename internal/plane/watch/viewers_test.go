@@ -67,7 +67,7 @@ func TestNobodyIsAskedBeforeThePlaneServes(t *testing.T) {
 func TestTapsAreBounded(t *testing.T) {
 	v := &Viewers{}
 	var releases []func()
-	for range maxTaps {
+	for range model.MaxTaps {
 		release, err := v.open()
 		if err != nil {
 			t.Fatal(err)
@@ -75,7 +75,7 @@ func TestTapsAreBounded(t *testing.T) {
 		releases = append(releases, release)
 	}
 	if _, err := v.open(); err == nil {
-		t.Fatalf("more than %d taps are open", maxTaps)
+		t.Fatalf("more than %d taps are open", model.MaxTaps)
 	}
 	releases[0]()
 	if _, err := v.open(); err != nil {

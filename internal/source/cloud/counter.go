@@ -1,14 +1,15 @@
 package cloud
 
-import "sync/atomic"
+import (
+	"sync/atomic"
 
-// Classes are the names of the classes of Counters.Requests.
-var Classes = [...]string{"none", "1xx", "2xx", "3xx", "4xx", "5xx"}
+	"fairlead.dev/internal/model"
+)
 
 // Counters count what the requests to an upstream cost. Any goroutine may read them.
 type Counters struct {
-	// Requests by the first digit of the answer's status; Requests[0] had no answer.
-	Requests [len(Classes)]atomic.Uint64
+	// Requests by the class of the answer's status; Requests[0] had no answer.
+	Requests [model.StatusClasses]atomic.Uint64
 	// Nanoseconds from sending the requests until the headers of their answers.
 	Nanoseconds atomic.Uint64
 	// Bytes of the answers, after decompression.

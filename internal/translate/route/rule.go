@@ -155,7 +155,7 @@ func addShare(shares []model.WeightedGroup, share model.WeightedGroup) []model.W
 // addEntries adds one entry for each match that can be read.
 func (c *compiler) addEntries(s *ruleSpec, n int, match func(i int, e *host.Entry)) {
 	action, groups := c.action(s)
-	prefix := c.owner.Kind + "/" + c.owner.Namespace + "/" + c.owner.Name + "/rules/" + strconv.Itoa(s.index) + "/matches/"
+	prefix := c.owner.Key() + "/rules/" + strconv.Itoa(s.index) + "/matches/"
 	for i := range n {
 		e := &host.Entry{Route: action, Groups: groups, Created: c.created, Order: len(c.entries)}
 		e.Route.Name = prefix + strconv.Itoa(i)
