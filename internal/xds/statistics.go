@@ -31,11 +31,11 @@ const (
 )
 
 // clusterStatistics are all statistics of clusters that exist. Whoever asks Envoy for statistics has its main thread look at each
-// one. init_fetch_timeout says that a cluster came without its backends. Membership has none: a gauge that several clusters set
-// is of the last one.
+// one. init_fetch_timeout says that a cluster came without its backends. Membership and ejections have none: a gauge that several clusters
+// set is of the last one, and the plane knows both.
 var clusterStatistics = []string{
 	"upstream_rq_[1-5]xx", StatTime, StatRetries, StatResetByOther, StatResetByUs, StatToBackend, StatFromBackend,
-	"init_fetch_timeout", `outlier_detection\.ejections_active`,
+	"init_fetch_timeout",
 }
 
 // otherStatistics are what all other names begin with: there are as many as listeners, or one. Without the second list, each
