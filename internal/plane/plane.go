@@ -241,7 +241,7 @@ func New(c Config) (*Plane, error) {
 		client: p.client, identity: c.Identity, address: c.AdvertiseAddress, console: c.ConsoleAddress, read: c.ReadAddress, log: c.Log,
 		changed: func() { signal(p.signals.term) }, took: p.before.note,
 	}
-	p.Viewers = watch.New(watch.Config{Plane: viewed{p}, Machines: viewed{p}, Lists: viewed{p}, Now: c.Now, Log: c.Log})
+	p.Viewers = watch.New(watch.Config{Plane: viewed{p}, Loop: viewed{p}, Machines: viewed{p}, Lists: viewed{p}, Now: c.Now, Log: c.Log})
 	p.routes = watch.NewList(func(r model.RouteRow) string { return r.Owner.Namespace })
 	writes := newWriteMetrics()
 	p.writer = status.NewWriter(status.Config{

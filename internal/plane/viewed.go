@@ -14,6 +14,7 @@ type viewed struct{ plane *Plane }
 
 var (
 	_ watch.Plane    = viewed{}
+	_ watch.Loop     = viewed{}
 	_ watch.Machines = viewed{}
 	_ watch.Lists    = viewed{}
 )

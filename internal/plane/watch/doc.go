@@ -2,15 +2,16 @@
 // changes, and the metrics of requests. Nobody looking, no machine is asked.
 //
 // It has no part in traffic, decides nothing, and keeps nothing but the last samples and lists. What it wants to know it asks a Plane,
-// its Machines and its Lists for, by functions that answer when somebody looks.
+// its Loop, its Machines and its Lists for, by functions that answer when somebody looks.
 //
 // A file calls files after it in this order, and none before it:
 //
-//	viewers                          the kinds of viewers, and what they are answered from
+//	viewers                          the kinds of viewers
 //	requestmetrics, frontendmetrics  what machines have counted, for Prometheus
 //	top                              the same as rates, by two samples
 //	flowtap, tap                     single flows and requests, as they come
 //	lists, polled, list              lists that are watched; some are made as a whole, again and again
+//	plane                            what all of them are answered from
 //
 // Invariant: viewers share what is asked of machines and of the plane's loop, so that many cost as much as one; and each is bounded.
 package watch

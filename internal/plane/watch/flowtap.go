@@ -27,7 +27,7 @@ type flowScope struct {
 // TapFlows calls show with flows of clients as they begin, move and end, until ctx is done or show fails. It logs who looks,
 // and at what.
 func (v *Viewers) TapFlows(ctx context.Context, who string, q model.FlowTapQuery, show func(model.FlowTapEvent) error) error {
-	if err := v.served(); err != nil {
+	if err := served(v.config.Plane); err != nil {
 		return err
 	}
 	scope, err := v.flowScope(ctx, q)
@@ -144,10 +144,10 @@ func (v *flowView) look() error {
 func (v *Viewers) flowScope(ctx context.Context, q model.FlowTapQuery) (flowScope, error) {
 	s := flowScope{owners: map[model.FrontendKey]string{}, machines: map[string]bool{}}
 	inside := func(f *model.Frontend) bool { return q.Namespace == "" || f.Owner.Namespace == q.Namespace }
-	list, err := v.config.Plane.Frontends(ctx, func(f *model.Frontend) bool { return inside(f) && f.Named(q.Of) })
+	list, err := v.config.Loop.Frontends(ctx, func(f *model.Frontend) bool { return inside(f) && f.Named(q.Of) })
 	if err == nil && len(list) == 0 {
 		var others []*model.Frontend
-		others, err = v.config.Plane.Frontends(ctx, inside)
+		others, err = v.config.Loop.Frontends(ctx, inside)
 		s.names = []string{}
 		for _, f := range others {
 			s.names = append(s.names, f.String(), f.Owner.Namespace+"/"+f.Owner.Name)

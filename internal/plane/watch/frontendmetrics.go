@@ -34,7 +34,7 @@ func (v *Viewers) frontendsOf(ctx context.Context, namespace string, figures map
 	if !slices.ContainsFunc(slices.Collect(maps.Values(figures)), func(f southbound.Figures) bool { return len(f.Frontends) > 0 }) {
 		return c
 	}
-	own, err := v.config.Plane.Frontends(ctx, func(f *model.Frontend) bool { return f.Owner.Namespace == namespace })
+	own, err := v.config.Loop.Frontends(ctx, func(f *model.Frontend) bool { return f.Owner.Namespace == namespace })
 	if err != nil { // whose they are is not known: they are told to nobody
 		return c
 	}

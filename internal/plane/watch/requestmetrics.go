@@ -19,7 +19,7 @@ const mostTotals = 5_000
 
 // RequestMetrics are the metrics of requests of all machines, or of one namespace, by the last answers of the proxies.
 func (v *Viewers) RequestMetrics(ctx context.Context, namespace string) (prometheus.Gatherer, error) {
-	if err := v.served(); err != nil {
+	if err := served(v.config.Plane); err != nil {
 		return nil, err
 	}
 	r, figures := prometheus.NewRegistry(), v.top.latest(ctx)

@@ -23,7 +23,7 @@ const (
 // Tap calls show with requests of clients as machines answer them, until ctx is done or show fails. It logs who looks, and
 // at what.
 func (v *Viewers) Tap(ctx context.Context, who string, f model.TapFilter, show func(model.TapEvent) error) error {
-	if err := v.served(); err != nil {
+	if err := served(v.config.Plane); err != nil {
 		return err
 	}
 	release, err := v.open()
@@ -31,7 +31,7 @@ func (v *Viewers) Tap(ctx context.Context, who string, f model.TapFilter, show f
 		return err
 	}
 	defer release()
-	note, err := v.config.Plane.TapNote(ctx, f)
+	note, err := v.config.Loop.TapNote(ctx, f)
 	if err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ type topTimes struct {
 // Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes one or two. While the last
 // is the one that is named, it waits for the next; 0 names none.
 func (v *Viewers) Top(ctx context.Context, q traffic.Query, after uint64) (model.Top, error) {
-	if err := v.served(); err != nil {
+	if err := served(v.config.Plane); err != nil {
 		return model.Top{}, err
 	}
 	if q.By == traffic.Routes || q.By == traffic.Hosts {

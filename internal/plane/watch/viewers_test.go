@@ -92,7 +92,7 @@ func TestFlowScope(t *testing.T) {
 			Owner:       model.Object{Kind: "Service", Namespace: namespace, Name: "app"}, Machines: []string{"edge-1"},
 		}
 	}
-	v := &Viewers{config: Config{Plane: fake{epoch: 1, frontends: []*model.Frontend{frontend(80, "shop"), frontend(81, "bank")}}}}
+	v := &Viewers{config: Config{Loop: fake{epoch: 1, frontends: []*model.Frontend{frontend(80, "shop"), frontend(81, "bank")}}}}
 	for of, want := range map[string]int{"": 1, "shop/app": 1, "192.0.2.1": 1, "tcp://192.0.2.1:80": 1, "tcp://192.0.2.1:81": 0, "bank/app": 0} {
 		s, err := v.flowScope(t.Context(), model.FlowTapQuery{Of: of, Namespace: "shop"})
 		if len(s.owners) != want || (err == nil) != (want > 0) {
@@ -111,11 +111,11 @@ func TestFlowScope(t *testing.T) {
 	for i := range maxTapFrontends + 1 {
 		many.frontends = append(many.frontends, frontend(uint16(i+1), "shop"))
 	}
-	if _, err := (&Viewers{config: Config{Plane: many}}).flowScope(t.Context(), model.FlowTapQuery{}); !errors.Is(err, console.ErrNone) {
+	if _, err := (&Viewers{config: Config{Loop: many}}).flowScope(t.Context(), model.FlowTapQuery{}); !errors.Is(err, console.ErrNone) {
 		t.Errorf("%d frontends match: %v", len(many.frontends), err)
 	}
 	away := fake{epoch: 1, err: errors.New("the loop is away")}
-	if _, err := (&Viewers{config: Config{Plane: away}}).flowScope(t.Context(), model.FlowTapQuery{}); !errors.Is(err, away.err) {
+	if _, err := (&Viewers{config: Config{Loop: away}}).flowScope(t.Context(), model.FlowTapQuery{}); !errors.Is(err, away.err) {
 		t.Errorf("the loop is away: %v", err)
 	}
 }
