@@ -1,5 +1,5 @@
 // Package guard holds the tests that keep this repository as its documents promise: imports,
-// pure packages, the form of packages and files, names in comments, the glossary's words in
+// pure packages, the form of packages and files, names in comments, reading orders, the glossary's words in
 // names, and links whose targets exist.
 //
 // The rules are read from ARCHITECTURE.md and docs/glossary.md, so these pages cannot drift from the

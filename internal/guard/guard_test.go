@@ -50,6 +50,7 @@ func TestRepository(t *testing.T) {
 	t.Run("purity", func(t *testing.T) { report(t, CheckPurity(tree.Go, tables), nil) })
 	t.Run("files", func(t *testing.T) { report(t, CheckFiles(tree.Go), nil) })
 	t.Run("comments", func(t *testing.T) { report(t, CheckComments(tree.Go), nil) })
+	t.Run("reading orders", func(t *testing.T) { report(t, CheckReadingOrders(tree.Go), nil) })
 	t.Run("lists", func(t *testing.T) { report(t, CheckLists(tree.Go), nil) })
 	t.Run("records", func(t *testing.T) { report(t, CheckRecords(tree.Paths), nil) })
 	t.Run("record index", func(t *testing.T) {
