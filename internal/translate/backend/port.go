@@ -21,6 +21,7 @@ type Port struct {
 	Undrained   string   // why annotations drain less than they name; empty: nothing is wrong
 	Refusal     string   // of the Service's endpoints
 	Misread     string   // of the Service's EndpointSlices
+	MetricsNote string   // why the Service's annotation asks for no metrics of backends; empty: nothing is wrong
 	Unread      []string // of the Service's limits
 	Options     Options
 }

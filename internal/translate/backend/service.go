@@ -140,9 +140,9 @@ func newService(o *corev1.Service) *Service {
 	drained, undrained := DrainedBackends(o)
 	f.Drained = drained
 	f.limits, f.unread = limitsOf(o.Annotations)
-	said := upstreamsOf(o.Annotations)
+	said, metricsNote := upstreamsOf(o.Annotations), field.MeasuredNote(o.Annotations, v1alpha1.MetricsOfBackend)
 	for _, p := range o.Spec.Ports {
-		port := Port{Number: p.Port, Name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Upstream: said.of(p.Name, p.Port), Undrained: undrained, Unread: f.unread, discovered: o.Labels[v1alpha1.LabelUpstream]}
+		port := Port{Number: p.Port, Name: p.Name, protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), Upstream: said.of(p.Name, p.Port), Undrained: undrained, MetricsNote: metricsNote, Unread: f.unread, discovered: o.Labels[v1alpha1.LabelUpstream]}
 		if p.AppProtocol != nil {
 			port.appProtocol = *p.AppProtocol
 		}

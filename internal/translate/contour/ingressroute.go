@@ -135,7 +135,9 @@ func (t *Tables) judgeIngress(ctx *memo.Context, n snapshot.Name) *IngressRoute 
 	if o.Spec.VirtualHost != nil {
 		c.virtualHost(o.Spec.VirtualHost, o.Spec.TCPProxy != nil)
 		c.route.Request = vip.AnnotationRequest(o.Annotations)
-		c.route.Notes = append(c.route.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationMetrics)...)
+		c.route.Notes = append(c.route.Notes, field.RouteNotes(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses)...)
+	} else {
+		c.route.Notes = append(c.route.Notes, field.RouteNotes(o.Annotations)...) // a child has no address
 	}
 	c.unreadable(o.Annotations[snapshot.Unreadable])
 	routes := o.Spec.Routes

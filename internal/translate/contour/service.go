@@ -84,9 +84,9 @@ func (c *compiler) service(s *contourv1beta1.Service, path string) (port backend
 		if port.Undrained != "" {
 			c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+port.Undrained)
 		}
-		if (port.Refusal != "" || port.Misread != "") && !c.noted[s.Name] {
+		if (port.Refusal != "" || port.Misread != "" || port.MetricsNote != "") && !c.noted[s.Name] {
 			c.noted[s.Name] = true
-			for _, note := range field.NonEmpty(port.Refusal, port.Misread) {
+			for _, note := range field.NonEmpty(port.Refusal, port.Misread, port.MetricsNote) {
 				c.route.Notes = append(c.route.Notes, path+".name: Service "+field.Quote(s.Name)+": "+note)
 			}
 		}

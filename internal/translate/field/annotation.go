@@ -39,7 +39,11 @@ func UnknownAnnotations(annotations map[string]string, known ...string) (notes [
 }
 
 func unknownNote(name string, known []string) string {
-	return "metadata.annotations[" + name + "]: nothing reads it" + cmp.Or(near.DidYouMean(name, known), "; known are "+strings.Join(known, ", "))
+	text := "metadata.annotations[" + name + "]: nothing reads it"
+	if len(known) == 0 {
+		return text
+	}
+	return text + cmp.Or(near.DidYouMean(name, known), "; known are "+strings.Join(known, ", "))
 }
 
 // moreUnknown counts those that are not named, if there are any.
@@ -58,6 +62,22 @@ func Measured(annotations map[string]string) bool {
 // MeasuredBackends says whether annotations of a Service ask for metrics of each of its backends.
 func MeasuredBackends(annotations map[string]string) bool {
 	return annotations[v1alpha1.AnnotationMetrics] == v1alpha1.MetricsOfBackend
+}
+
+// MeasuredNote says that the value of the annotation that asks for metrics is not the one that a kind has
+// (MetricsOfRoute or MetricsOfBackend); empty if it is, or if the annotation is absent.
+func MeasuredNote(annotations map[string]string, value string) string {
+	text, is := annotations[v1alpha1.AnnotationMetrics]
+	if !is || text == value {
+		return ""
+	}
+	return "metadata.annotations[" + v1alpha1.AnnotationMetrics + "]: " + Quote(text) + " is ignored" + cmp.Or(near.DidYouMean(text, []string{value}), "; the value here is "+value)
+}
+
+// RouteNotes are UnknownAnnotations of a route that may ask for metrics of its own, and what is wrong with how it asks.
+func RouteNotes(annotations map[string]string, known ...string) []string {
+	known = append(slices.Clone(known), v1alpha1.AnnotationMetrics)
+	return append(NonEmpty(MeasuredNote(annotations, v1alpha1.MetricsOfRoute)), UnknownAnnotations(annotations, known...)...)
 }
 
 // GatewayNotes are UnknownAnnotations of a Gateway, which asks for addresses in a field.

@@ -74,6 +74,7 @@ func newService(o *corev1.Service) *Service {
 		f.Notes = append(f.Notes, problem)
 	}
 	f.Notes = append(f.Notes, foreignNotes(o)...)
+	f.Notes = append(f.Notes, field.NonEmpty(field.MeasuredNote(o.Annotations, v1alpha1.MetricsOfBackend))...)
 	f.Notes = append(f.Notes, field.UnknownAnnotations(o.Annotations, v1alpha1.AnnotationPool, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationShareVIP, v1alpha1.AnnotationDrainedBackends, v1alpha1.AnnotationMetrics)...)
 	return f
 }

@@ -62,8 +62,8 @@ func (c *compiler) servicePort(ref *gatewayv1.BackendObjectReference, protocol c
 		c.fault(fault, problem, path)
 		return service, port, false
 	}
-	if (port.Refusal != "" || port.Misread != "") && !slices.Contains(c.services, service) {
-		for _, note := range field.NonEmpty(port.Refusal, port.Misread) {
+	if (port.Refusal != "" || port.Misread != "" || port.MetricsNote != "") && !slices.Contains(c.services, service) {
+		for _, note := range field.NonEmpty(port.Refusal, port.Misread, port.MetricsNote) {
 			c.notes = append(c.notes, path+": Service "+service.String()+": "+note)
 		}
 	}

@@ -28,7 +28,7 @@ type Route struct {
 	Partial string
 	// Services that requests go to, sorted.
 	Services []snapshot.Name
-	// Notes are what is worth knowing of their backends, and of their metrics.
+	// Notes are what is worth knowing of its annotations, its metrics and its backends.
 	Notes []string
 	// Slashed are paths of matches that requests do not have.
 	Slashed []field.SlashedPath
@@ -130,22 +130,21 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	var hostnames []gatewayv1.Hostname
 	var compile func(c *compiler)
 	var refused gateway.RouteResult
+	var annotations map[string]string
 	var unmeasured string
 	if owner.Kind == string(snapshot.KindGRPCRoute) {
 		o := t.in.GRPCRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
-		rc.created, rc.grpc = o.CreationTimestamp.Unix(), true
-		rc.measured, unmeasured = t.from.Quota.Has(c, owner, o.Annotations, rc.created)
+		rc.created, rc.grpc, annotations = o.CreationTimestamp.Unix(), true, o.Annotations
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.grpcRules(o) }
 	} else {
 		o := t.in.HTTPRoutes.Get(c, name)
 		if o == nil {
 			return nil
 		}
-		rc.created = o.CreationTimestamp.Unix()
-		rc.measured, unmeasured = t.from.Quota.Has(c, owner, o.Annotations, rc.created)
+		rc.created, annotations = o.CreationTimestamp.Unix(), o.Annotations
 		common, hostnames, compile = &o.Spec.CommonRouteSpec, o.Spec.Hostnames, func(c *compiler) { c.httpRules(o) }
 	}
 	route := &Route{candidates: map[model.CertificateID]*host.Candidate{}}
@@ -159,6 +158,8 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 	if len(route.Parents) == 0 {
 		return nil
 	}
+	rc.measured, unmeasured = t.from.Quota.Has(c, owner, annotations, rc.created)
+	rc.notes = field.RouteNotes(annotations)
 	hosts := rc.hostnames(hostnames)
 	for i := range route.Parents {
 		certificate := route.Parents[i].Certificate
@@ -166,6 +167,7 @@ func (t *Tables) judgeRoute(c *memo.Context, owner model.Object) *Route {
 			continue
 		}
 		rc := rc // each certificate makes groups of its own; all else is the same
+		rc.notes = slices.Clone(rc.notes)
 		rc.certificate = certificate
 		compile(&rc)
 		route.candidates[certificate] = &host.Candidate{Owner: owner, Created: rc.created, Entries: rc.entries}

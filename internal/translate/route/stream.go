@@ -28,7 +28,7 @@ type Stream struct {
 	Resolved gateway.RouteResult
 	// Services that connections go to, sorted.
 	Services []snapshot.Name
-	// Notes are what is worth knowing of their backends.
+	// Notes are what is worth knowing of its annotations and its backends.
 	Notes []string
 }
 
@@ -56,6 +56,7 @@ type StreamSpec struct {
 	hostnames  []gatewayv1.Hostname
 	backends   [][]gatewayv1.BackendRef // by rule
 	Rules      []string                 // their names
+	notes      []string                 // of annotations, which mean nothing here
 	transport  model.Transport
 }
 
@@ -72,6 +73,7 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 			return nil
 		}
 		spec.created, spec.Generation, spec.parents, spec.hostnames = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, o.Spec.Hostnames
+		spec.notes = field.UnknownAnnotations(o.Annotations)
 		for _, r := range o.Spec.Rules {
 			add(r.Name, r.BackendRefs)
 		}
@@ -81,6 +83,7 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 			return nil
 		}
 		spec.created, spec.Generation, spec.parents = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs
+		spec.notes = field.UnknownAnnotations(o.Annotations)
 		for _, r := range o.Spec.Rules {
 			add(r.Name, r.BackendRefs)
 		}
@@ -90,6 +93,7 @@ func (t *Tables) Spec(c *memo.Context, kind snapshot.Kind, n snapshot.Name) *Str
 			return nil
 		}
 		spec.created, spec.Generation, spec.parents, spec.transport = o.CreationTimestamp.Unix(), o.Generation, o.Spec.ParentRefs, model.UDP
+		spec.notes = field.UnknownAnnotations(o.Annotations)
 		for _, r := range o.Spec.Rules {
 			add(r.Name, r.BackendRefs)
 		}
@@ -170,7 +174,7 @@ func (t *Tables) judgeStream(c *memo.Context, owner model.Object) *Stream {
 	if len(stream.Parents) == 0 {
 		return nil
 	}
-	sc := streamCompiler{compiler: compiler{t: t, ctx: c, owner: owner, created: spec.created}, spec: spec, noted: map[string]bool{}}
+	sc := streamCompiler{compiler: compiler{t: t, ctx: c, owner: owner, created: spec.created, notes: spec.notes}, spec: spec, noted: map[string]bool{}}
 	if sc.targets = sc.makeTargets(); sc.rule.Failed {
 		sc.refused = sc.rule
 	}
