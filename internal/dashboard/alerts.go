@@ -68,8 +68,8 @@ func Alerts() []Alert {
 			Summary: "{{ $value }} VIPs are announced by no machine", Description: "Clients of these addresses get no answer.",
 		},
 		{
-			Name: "FairleadPacketsDropped", Expr: `sum by (instance, reason) (rate(fairlead_lb_dropped_packets_total[{window}])) > 10`, Window: 5 * time.Minute, For: 5 * time.Minute, Severity: Ticket,
-			Summary: "{{ $labels.instance }} drops packets: {{ $labels.reason }}", Description: "More than 10 packets a second that were for a frontend are dropped.",
+			Name: "FairleadPacketsDropped", Expr: `sum by (instance, reason) (rate(fairlead_lb_dropped_packets_total{reason!~"no-frontend|map-full"}[{window}])) > 10`, Window: 5 * time.Minute, For: 5 * time.Minute, Severity: Ticket,
+			Summary: "{{ $labels.instance }} drops packets: {{ $labels.reason }}", Description: "More than 10 packets a second are dropped for this reason. Packets to closed ports of VIPs, such as scans, do not count.",
 		},
 		{
 			Name: "FairleadBackendsUnhealthy", Expr: `max(fairlead_plane_checks{health="unhealthy"} and on (instance) fairlead_plane_leading == 1) > 0`, For: 10 * time.Minute, Severity: Ticket,
