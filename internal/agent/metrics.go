@@ -77,7 +77,7 @@ func (a *Agent) register(n *counters) error {
 		computed("remember_failing", "1 while the state cannot be written to disk.", func() float64 {
 			return number(a.keeper.healthy() != nil)
 		}),
-		computed("certificate_expiry_seconds", "Expiry of the machine's certificate, in Unix time; 0 without one.", func() float64 {
+		computed("certificate_expiry_timestamp_seconds", "Expiry of the machine's certificate, in Unix time; 0 without one.", func() float64 {
 			if id := a.membership.current(); id != nil {
 				return float64(id.NotAfter().Unix())
 			}

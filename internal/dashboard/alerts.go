@@ -92,6 +92,10 @@ func Alerts() []Alert {
 			Summary: "A certificate expires in {{ $value | humanizeDuration }}", Description: "After that clients refuse the connection. What renews it has not done so two weeks before its end.",
 		},
 		{
+			Name: "FairleadMachineCertificateExpires", Expr: `(fairlead_agent_certificate_expiry_timestamp_seconds > 0) - time() < 86400`, For: 10 * time.Minute, Severity: Ticket,
+			Summary: "The certificate of the machine {{ $labels.instance }} expires in {{ $value | humanizeDuration }}", Description: "The agent renews it at a plane more than two days before its end, and has not been able to. After its end the machine gets no change and must join again with a new token.",
+		},
+		{
 			Name: "FairleadUpstreamNotRead", Expr: `sum(max by (state) (fairlead_discovery_upstreams{state!="current"})) > 0`, For: 10 * time.Minute, Severity: Ticket,
 			Summary: "{{ $value }} upstreams are not current", Description: "Their last known services stay in effect; what changes there does not follow.",
 		},

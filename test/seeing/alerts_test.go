@@ -5,8 +5,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -40,6 +43,7 @@ type fault struct {
 func (s *site) faults() []fault {
 	var stop func()
 	var squatter net.Listener
+	var identity []byte
 	edge2 := s.Lab.Machine("edge-2")
 	state := func() string { return filepath.Join(s.Lab.State().Dir(), "machines", "edge-2", "agent", "filler") }
 	return []fault{
@@ -100,6 +104,12 @@ func (s *site) faults() []fault {
 					t.Fatal(err)
 				}
 			},
+		},
+		{
+			"the certificate of a machine",
+			[]string{"FairleadMachineCertificateExpires"},
+			func(t *testing.T) { identity = s.shorten(t, "edge-2", 6*time.Hour) },
+			func(t *testing.T) { s.identify(t, "edge-2", identity) },
 		},
 		{
 			"API",
@@ -261,6 +271,70 @@ func (s *site) certificate(t *testing.T, life time.Duration) {
 	}
 	s.apply(t, "apiVersion: v1\nkind: Secret\nmetadata: {name: tls, namespace: shop}\ntype: kubernetes.io/tls\nstringData:\n  tls.crt: "+
 		indented("CERTIFICATE", der)+"\n  tls.key: "+indented("PRIVATE KEY", pkcs8)+"\n")
+}
+
+// shorten gives a machine a certificate that ends early, and returns the identity that it had. The agents' authority
+// signs it, so planes accept it, and it is not to be renewed yet: no renewal hides that it ends.
+func (s *site) shorten(t *testing.T, machine string, life time.Duration) (before []byte) {
+	t.Helper()
+	before, err := os.ReadFile(s.identityFile(machine))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var record map[string]string
+	if err := json.Unmarshal(before, &record); err != nil {
+		t.Fatal(err)
+	}
+	encoded := s.kubectl(t, "-n", "fairlead-system", "get", "secret", "fairlead-agent-authority", "-o", `jsonpath={.data.authority\.pem}`)
+	authority, err := base64.StdEncoding.DecodeString(strings.TrimSpace(encoded))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := tls.X509KeyPair(authority, authority)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issuer, err := x509.ParseCertificate(signer.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := tls.X509KeyPair([]byte(record["chain"]), []byte(record["key"]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template, err := x509.ParseCertificate(own.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.NotAfter = s.Now().Add(life)
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, template.PublicKey, signer.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest := pem.Decode([]byte(record["chain"]))
+	record["chain"] = string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) + string(rest)
+	after, err := json.Marshal(record)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.identify(t, machine, after)
+	return before
+}
+
+func (s *site) identityFile(machine string) string {
+	return filepath.Join(s.Lab.State().Dir(), "machines", machine, "agent", "identity", "identity.json")
+}
+
+// identify starts a machine's agent again, with another identity. Its Envoy serves on.
+func (s *site) identify(t *testing.T, machine string, identity []byte) {
+	t.Helper()
+	s.agents[machine].Process.Kill9()
+	if err := os.WriteFile(s.identityFile(machine), identity, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.agents[machine].Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // signalEnvoy sends a signal to the Envoy of a machine.
