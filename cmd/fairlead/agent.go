@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"math/rand/v2"
@@ -47,6 +48,7 @@ type agentFlags struct {
 	envoyThreads   int
 	envoyMemory    string
 	envoyClients   int64
+	proxyOutput    string
 	drainTime      time.Duration
 	onStop         string
 	role           string
@@ -72,6 +74,8 @@ func (f *agentFlags) add(c *cobra.Command, prefix string, onStop proxy.StopPolic
 	flags.IntVar(&f.envoyThreads, "envoy-threads", 0, "number of Envoy's worker threads (default: one per processor)")
 	flags.StringVar(&f.envoyMemory, "envoy-memory", "", "memory use at which Envoy sheds load, such as 4Gi (default: three quarters of the memory of this machine or its container)")
 	flags.Int64Var(&f.envoyClients, "envoy-connections", 50_000, "most client connections that Envoy accepts at a time, over all listeners")
+	flags.StringVar(&f.proxyOutput, "proxy-output", outputFile, "where Envoy's own output and access logs to /dev/stdout go: file (envoy.log in the run directory) or stdout (also the standard output of this process, which logs to standard error)")
+	complete(c, "proxy-output", outputFile, outputStdout)
 	flags.DurationVar(&f.drainTime, "drain-time", 30*time.Second, "time that connections have to finish when Envoy is drained")
 	flags.StringVar(&f.onStop, "on-stop", string(onStop), "what happens to Envoy and the load balancing in the kernel when this process ends: leave (both keep running, and the next agent takes them over) or drain (VIPs are withdrawn, connections finish, and both stop)")
 	complete(c, "on-stop", string(proxy.Leave), string(proxy.Drain))
@@ -151,6 +155,9 @@ func (f *agentFlags) check() error {
 	case proxy.Leave, proxy.Drain:
 	default:
 		return usageError{err: fmt.Errorf("--on-stop %q: want leave or drain", f.onStop)}
+	}
+	if f.proxyOutput != outputFile && f.proxyOutput != outputStdout {
+		return usageError{err: fmt.Errorf("--proxy-output %q: want file or stdout", f.proxyOutput)}
 	}
 	if err := f.balancing.check(); err != nil {
 		return err
@@ -394,7 +401,12 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 	if why != "" {
 		log.Warn("Envoy runs as root, like the agent, and can read its keys: remove the cause, or accept it with --envoy-user same", "reason", why)
 	}
+	output, err := openOutput(f.proxyOutput)
+	if err != nil {
+		return nil, err
+	}
 	return proxy.New(proxy.Config{
+		Output:      output,
 		Binary:      f.envoy,
 		RunDir:      f.runDir,
 		ADSSocket:   agent.SocketPath(f.runDir),
@@ -407,6 +419,25 @@ func newProxy(name string, f *agentFlags, log *slog.Logger) (*proxy.Supervisor, 
 		Log:         log,
 		Now:         time.Now,
 	})
+}
+
+// The values of --proxy-output.
+const (
+	outputFile   = "file"
+	outputStdout = "stdout"
+)
+
+// openOutput opens what takes the proxy's lines; nil is the file alone. It is another descriptor of the standard
+// output: a Go program ends by SIGPIPE when nobody reads its first one any more, and traffic is worth more than lines.
+func openOutput(kind string) (io.Writer, error) {
+	if kind != outputStdout {
+		return nil, nil
+	}
+	fd, err := unix.FcntlInt(os.Stdout.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return nil, fmt.Errorf("--proxy-output stdout: %w", err)
+	}
+	return os.NewFile(uintptr(fd), os.Stdout.Name()), nil
 }
 
 // connections counts those that the machine's sockets have at frontends of TCP.

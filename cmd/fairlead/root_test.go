@@ -135,7 +135,7 @@ func TestEnvoyPath(t *testing.T) {
 		envoy string
 		kept  bool
 	}{{"envoy", true}, {"/opt/envoy", true}, {"bin/envoy", false}, {"./envoy", false}} {
-		f := agentFlags{envoy: c.envoy, onStop: "leave", role: roleEdge, balancing: balancingFlags{plane: planeNone, bpfDir: defaultBPFDir}}
+		f := agentFlags{envoy: c.envoy, onStop: "leave", proxyOutput: outputFile, role: roleEdge, balancing: balancingFlags{plane: planeNone, bpfDir: defaultBPFDir}}
 		if err := f.check(); err != nil {
 			t.Fatal(err)
 		}

@@ -405,6 +405,7 @@ func TestRefusedValues(t *testing.T) {
 		"plane without port":  {[]string{"--set", "agent.planes={192.0.2.1}"}, "planes"},
 		"unknown log level":   {[]string{"--set", "log.level=loud"}, "level"},
 		"unknown pull policy": {[]string{"--set", "image.pullPolicy=Sometimes"}, "pullPolicy"},
+		"unknown output":      {[]string{"--set", "agent.proxyOutput=stderr"}, "proxyOutput"},
 		"unknown data plane":  {[]string{"--set", "agent.dataPlane=XDP"}, "dataPlane"},
 	} {
 		t.Run(name, func(t *testing.T) {
