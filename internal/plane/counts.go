@@ -4,6 +4,7 @@ import (
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/plane/status"
 	"fairlead.dev/internal/snapshot"
+	"fairlead.dev/internal/translate"
 )
 
 type kindState struct{ kind, state string }
@@ -55,6 +56,13 @@ func (c counts) show(m *metrics) {
 
 // countObject notes the state of an object that was judged.
 func (l *loop) countObject(o model.Object) {
+	if o.Kind == string(snapshot.KindAddressPool) {
+		var uses []translate.PoolUse
+		if s := l.statuses[o]; s != nil {
+			uses = s.Pool
+		}
+		l.pools.set(o.Name, uses)
+	}
 	if l.statuses[o] == nil {
 		l.counts.set(o, "")
 		return

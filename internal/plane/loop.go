@@ -88,6 +88,7 @@ type loop struct {
 	// For people.
 	answering answering
 	counts    counts
+	pools     *poolCounts
 	routeRows *routeRows
 	recount   bool // the metrics of objects and machines are stale
 
@@ -101,6 +102,7 @@ func newLoop(p *Plane) *loop {
 		plane:        p,
 		history:      history.New(p.keeper),
 		counts:       newCounts(),
+		pools:        newPoolCounts(),
 		routeRows:    newRouteRows(p.routes),
 		snapshot:     snapshot.New(),
 		translator:   translate.New(p.config.Translate),

@@ -16,7 +16,7 @@ const (
 )
 
 // metrics are the plane's own. Every label has a small, fixed set of values, but for those
-// that name a Secret with a certificate.
+// that name a Secret with a certificate or an AddressPool, of which a bounded number has series.
 type metrics struct {
 	leading      prometheus.Gauge
 	epoch        prometheus.Gauge
@@ -48,6 +48,8 @@ type metrics struct {
 	applied      prometheus.Histogram
 	sourceFaults prometheus.GaugeFunc
 	traces       *prometheus.CounterVec // result
+	// poolAddresses are those of the first AddressPools by name, and of the others together.
+	poolAddresses *prometheus.GaugeVec // pool, family, state
 }
 
 // human are the buckets of times that people notice: 5 ms to 41 s.
@@ -194,13 +196,16 @@ func newMetrics(r prometheus.Registerer, writes *writeMetrics, queue statusQueue
 			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "source_kinds_failing", Help: "Kinds for which the API does not answer at the moment.",
 		}, func() float64 { return float64(len(source.Trouble())) }),
 		traces: newTraceCounts(),
+		poolAddresses: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: metricNamespace, Subsystem: metricSubsystem, Name: "pool_addresses", Help: "Addresses of AddressPools, by family and state.",
+		}, []string{"pool", "family", "state"}),
 	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
 		m.leading, m.epoch, m.revision, m.changes, m.translate, m.publish, m.answer,
-		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.expiriesLeft, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults, m.traces,
+		m.resources, m.machines, m.objects, m.vips, m.frontends, m.backends, m.panicking, m.checks, m.notChecked, m.verdicts, m.ejected, m.sessions, m.certificates, m.nextExpiry, m.expiry, m.expiriesLeft, m.stapled, m.writes.count, m.writesQueued, m.writesAsked, m.writes.wait, m.writes.time, m.applied, m.sourceFaults, m.traces, m.poolAddresses,
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

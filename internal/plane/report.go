@@ -239,4 +239,5 @@ func (l *loop) count() {
 	l.countChecks()
 	l.certificates.count(m, l.plane.config.Now())
 	l.counts.show(m)
+	l.pools.show(m)
 }

@@ -19,6 +19,8 @@ type (
 	Pins = input.Pins
 	// Status is what one resource should show.
 	Status = status.Status
+	// PoolUse is how many addresses of a family an AddressPool has assigned, and has left.
+	PoolUse = status.PoolUse
 	// Hold says why a resource is not programmed although nothing of it is invalid.
 	Hold = condition.Hold
 )

@@ -21,8 +21,16 @@ func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	o := t.in.Pools.Get(c, n)
 	out, pool := t.from.VIP.PoolOutcomes.Get(c, n.Name), t.from.Pool.Pools.Get(c, n.Name)
 	status := &v1alpha1.AddressPoolStatus{Assigned: int32(len(out.Records))}
+	var used [address.Families]uint64
+	for _, rec := range out.Records {
+		used[address.FamilyOf(rec.Address)]++
+	}
 	var free []string
+	uses := []PoolUse{}
 	for fam := range address.Families {
+		if len(pool.Ranges[fam]) > 0 || used[fam] > 0 {
+			uses = append(uses, PoolUse{Family: fam.String(), Used: used[fam], Free: out.Free[fam]})
+		}
 		if len(pool.Ranges[fam]) > 0 {
 			free = append(free, address.FreeText(out.Free[fam])+" "+fam.String())
 		}
@@ -55,5 +63,5 @@ func (t *Tables) poolStatus(c *memo.Context, n snapshot.Name) (*Status, bool) {
 	}
 	message = condition.WithNotes(message, notes)
 	status.Conditions = []metav1.Condition{condition.New(v1alpha1.ConditionAccepted, !out.Accepted.Failed, reason, message, o.Generation)}
-	return &Status{Generation: o.Generation, AddressPool: status}, true
+	return &Status{Generation: o.Generation, AddressPool: status, Pool: uses}, true
 }

@@ -11,6 +11,12 @@ import (
 	"fairlead.dev/internal/translate/gateway"
 )
 
+// PoolUse is how many addresses of a family are assigned and free in an AddressPool.
+type PoolUse struct {
+	Family     string
+	Used, Free uint64 // the largest number stands for more, too
+}
+
 // Status is what one resource should show. Exactly one of the pointers is set.
 // Conditions have no LastTransitionTime, and there is none of type Programmed.
 type Status struct {
@@ -36,8 +42,10 @@ type Status struct {
 	// AddressPool is the whole status. It must be written only over the version of the
 	// pool that was translated: that is what fences the assignments.
 	AddressPool *v1alpha1.AddressPoolStatus `json:"addressPool,omitempty"`
-	BGPPeer     *v1alpha1.BGPPeerStatus     `json:"bgpPeer,omitempty"`
-	Service     *corev1.ServiceStatus       `json:"service,omitempty"`
+	// Pool is the use of an AddressPool by family.
+	Pool    []PoolUse               `json:"-"`
+	BGPPeer *v1alpha1.BGPPeerStatus `json:"bgpPeer,omitempty"`
+	Service *corev1.ServiceStatus   `json:"service,omitempty"`
 
 	// Notes are what is worth knowing of a Service, whatever machines have: whoever words
 	// that it is served adds them.
