@@ -21,7 +21,8 @@
 //	explain, explainflow, routes,  answers for people: explanations, routes, the status, metrics,
 //	report, frontendreport,        questions to machines
 //	networkreport, counts,
-//	certificates, askflows,
+//	poolcounts, certificates,
+//	askflows,
 //	askupstreams, ask, routerows   and the rows of routes as consoles watch them: routerows calls
 //	                               routes and counts again
 //	frontend, checkers, handover,  what load balancers are sent: frontends and backends, checkers,
