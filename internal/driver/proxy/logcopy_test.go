@@ -127,6 +127,18 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.Buffer.Write(p)
 }
 
+// lag is how many bytes of a log are not copied.
+func lag(t *testing.T, c *logCopy, log *os.File) int64 {
+	t.Helper()
+	info, err := log.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return info.Size() - c.at.Copied
+}
+
 // TestLogIsCopiedWhileItGrows: each line is copied once, while Envoy writes at speed and what was copied is freed.
 func TestLogIsCopiedWhileItGrows(t *testing.T) {
 	t.Parallel()
@@ -158,14 +170,10 @@ func TestLogIsCopiedWhileItGrows(t *testing.T) {
 			if err := c.bound(); err != nil {
 				t.Fatal(err)
 			}
+			eventually(t, "the copy to be near", func() bool { return lag(t, c, envoy) < maxLog/2 }) // a machine may have no time for it
 		}
 	}
-	eventually(t, "all is copied", func() bool {
-		info, err := envoy.Stat()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return err == nil && c.at.Copied == info.Size()
-	})
+	eventually(t, "all is copied", func() bool { return lag(t, c, envoy) == 0 })
 	cancel()
 	running.Wait()
 	if got := lineNumbers(t, out.Bytes()); !slices.Equal(got, count(0, lines)) {
