@@ -45,7 +45,9 @@ func New[K comparable](g *memo.Graph, name string, bound int, before func(a, b K
 		}
 		return levelOf(q.bound, claims), true
 	}, memo.Reads(q.counts))
-	q.newest = memo.NewTable(g, "newest of a namespace with "+name, q.makeEdge, memo.Reads(q.claims, q.level))
+	q.newest = memo.NewTable(g, "newest of a namespace with "+name, func(c *memo.Context, namespace string) (edge[K], bool) {
+		return q.edgeOf(c, namespace), true
+	}, memo.Reads(q.claims, q.level))
 	return q
 }
 
@@ -66,18 +68,18 @@ func (q *Quota[K]) Granted(c *memo.Context, namespace string, k K, created int64
 	return e.all || e.some && cmp.Or(cmp.Compare(created, e.made), q.before(k, e.of)) <= 0
 }
 
-func (q *Quota[K]) makeEdge(c *memo.Context, namespace string) (edge[K], bool) {
+func (q *Quota[K]) edgeOf(c *memo.Context, namespace string) edge[K] {
 	claims, most := q.claims.Get(c, namespace), q.level.Get(c, memo.Unit{}).of(namespace)
 	switch {
 	case claims.Len() <= most:
-		return edge[K]{all: true}, true
+		return edge[K]{all: true}
 	case most == 0:
-		return edge[K]{}, true
+		return edge[K]{}
 	}
 	list := make([]edge[K], 0, claims.Len())
 	for k, made := range claims.All() {
 		list = append(list, edge[K]{some: true, made: made, of: k})
 	}
 	slices.SortFunc(list, func(a, b edge[K]) int { return cmp.Or(cmp.Compare(a.made, b.made), q.before(a.of, b.of)) })
-	return list[most-1], true
+	return list[most-1]
 }
