@@ -199,6 +199,8 @@ func (s *scopesBench) listen(ctx context.Context, id model.ListenerID, edit func
 		if err := editManager(l, edit); err != nil {
 			return err
 		}
+	}
+	if edit != nil && len(s.port) > 1 {
 		// Another listener has the scopes already: this one would open before its routes.
 		for _, shard := range xds.AllShards(id) {
 			if err := s.ads.Acked(ctx, routesURL, xds.RouteConfigurationName(id, shard)); err != nil {
