@@ -163,8 +163,8 @@ func (o EdgeOptions) row(ctx context.Context, rows *[]EdgeRow, row EdgeRow) (err
 
 var edgeGroup = model.BackendGroup{ID: "bench/app/80", Set: "bench/app/80"}
 
-// serveOK answers at a port of every address of loopback.
-func serveOK(ctx context.Context) (port uint16, stop func(), err error) {
+// serveOK answers at a port of every address of loopback. Connections stay open if they are to be kept.
+func serveOK(ctx context.Context, kept bool) (port uint16, stop func(), err error) {
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "tcp4", "0.0.0.0:0")
 	if err != nil {
@@ -172,6 +172,7 @@ func serveOK(ctx context.Context) (port uint16, stop func(), err error) {
 	}
 	body := []byte("ok\n")
 	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })}
+	server.SetKeepAlivesEnabled(kept)
 	go func() { _ = server.Serve(l) }()
 	return netip.MustParseAddrPort(l.Addr().String()).Port(), func() { _ = server.Close() }, nil
 }
@@ -179,7 +180,7 @@ func serveOK(ctx context.Context) (port uint16, stop func(), err error) {
 // serve configures Envoy with so many routes to so many endpoints, all of which are this
 // process under addresses of loopback.
 func (s *scopesBench) serve(ctx context.Context, row *EdgeRow) (stop func(), err error) {
-	port, stop, err := serveOK(ctx)
+	port, stop, err := serveOK(ctx, true)
 	if err != nil {
 		return nil, err
 	}
