@@ -15,5 +15,6 @@
 // with an error status is no error of the transport: Classify(nil, status) has its class.
 //
 // Files in reading order: sink.go (what a source gives), transport.go (requests within limits), answer.go (answers within
-// limits), record.go (what one request met), counter.go, error.go (classes of errors), allow.go (what credentials may contain).
+// limits), record.go (what one request met), counter.go, dial.go (addresses that are refused), backoff.go (pauses after failures),
+// error.go (classes of errors), credentials.go (errors of files that may have secrets), allow.go (what credentials may contain).
 package cloud

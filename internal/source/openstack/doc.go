@@ -15,6 +15,6 @@
 // changed last), notification.go (the message broker), read.go (one load balancer), view.go (what the credentials
 // may list, and which projects count), state.go (what is known and given), convert.go (load balancers become
 // services), queue.go (what is to be read), request.go (requests and lists), page.go (answers,
-// read within bounds), session.go (tokens), resource.go (the API's objects), retry.go, error.go, credentials.go (clouds.yaml).
+// read within bounds), session.go (tokens), resource.go (the API's objects), error.go, credentials.go (clouds.yaml).
 // Each calls only functions of later ones.
 package openstack
