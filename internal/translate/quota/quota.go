@@ -15,11 +15,11 @@ type Quota[K comparable] struct {
 	claims *memo.Sum[string, K, int64, memo.Parts[K, int64]]          // when they were made, in Unix time, by namespace
 	counts *memo.Sum[memo.Unit, string, int, memo.Parts[string, int]] // of claims, by namespace
 	level  *memo.Table[memo.Unit, Level]
-	newest *memo.Table[string, edge[K]]
+	newest *memo.Table[string, cutoff[K]]
 }
 
-// edge is the newest claim of a namespace that is granted; those that are not newer are granted, too.
-type edge[K comparable] struct {
+// cutoff is the newest claim of a namespace that is granted; those that are not newer are granted, too.
+type cutoff[K comparable] struct {
 	all  bool // that there are
 	some bool
 	made int64
@@ -45,8 +45,8 @@ func New[K comparable](g *memo.Graph, name string, bound int, before func(a, b K
 		}
 		return levelOf(q.bound, claims), true
 	}, memo.Reads(q.counts))
-	q.newest = memo.NewTable(g, "newest of a namespace with "+name, func(c *memo.Context, namespace string) (edge[K], bool) {
-		return q.edgeOf(c, namespace), true
+	q.newest = memo.NewTable(g, "newest of a namespace with "+name, func(c *memo.Context, namespace string) (cutoff[K], bool) {
+		return q.cutoffOf(c, namespace), true
 	}, memo.Reads(q.claims, q.level))
 	return q
 }
@@ -68,18 +68,18 @@ func (q *Quota[K]) Granted(c *memo.Context, namespace string, k K, created int64
 	return e.all || e.some && cmp.Or(cmp.Compare(created, e.made), q.before(k, e.of)) <= 0
 }
 
-func (q *Quota[K]) edgeOf(c *memo.Context, namespace string) edge[K] {
+func (q *Quota[K]) cutoffOf(c *memo.Context, namespace string) cutoff[K] {
 	claims, most := q.claims.Get(c, namespace), q.level.Get(c, memo.Unit{}).of(namespace)
 	switch {
 	case claims.Len() <= most:
-		return edge[K]{all: true}
+		return cutoff[K]{all: true}
 	case most == 0:
-		return edge[K]{}
+		return cutoff[K]{}
 	}
-	list := make([]edge[K], 0, claims.Len())
+	list := make([]cutoff[K], 0, claims.Len())
 	for k, made := range claims.All() {
-		list = append(list, edge[K]{some: true, made: made, of: k})
+		list = append(list, cutoff[K]{some: true, made: made, of: k})
 	}
-	slices.SortFunc(list, func(a, b edge[K]) int { return cmp.Or(cmp.Compare(a.made, b.made), q.before(a.of, b.of)) })
+	slices.SortFunc(list, func(a, b cutoff[K]) int { return cmp.Or(cmp.Compare(a.made, b.made), q.before(a.of, b.of)) })
 	return list[most-1]
 }
