@@ -1,6 +1,7 @@
 // Package bench measures what Fairlead promises: how soon a plane is ready and how
 // much memory it takes, what a change costs its subscribers, what a translation
-// costs, and how soon a change in an upstream is followed (discovery*.go).
+// costs, how soon a change in an upstream is followed (discovery*.go), and what metrics, top, taps and the
+// read API cost, and how true they are (seeing*.go).
 //
 // It refuses to judge its figures and to print them: it returns them, and
 // lab/report writes them down with the machine that they were measured on.

@@ -85,7 +85,7 @@ func (b *seeingBench) viewers(ctx context.Context) error {
 	}
 	t.EnvoyRatio = toThird(seen / plain)
 	var took []float64
-	console, asker := b.local(), b.asker(0)
+	local, asker := b.local(), b.asker(0)
 	for i := range askedRoutes {
 		route := b.row.Routes/2 + i
 		name := fmt.Sprintf("HTTPRoute/%s/%s", b.namespace(route), routeName(route))
@@ -97,7 +97,7 @@ func (b *seeingBench) viewers(ctx context.Context) error {
 		}
 		question := consoleTop
 		for shown := false; !shown; {
-			top, err := console.Top(ctx, question)
+			top, err := local.Top(ctx, question)
 			question.After = top.Sample
 			if err != nil || b.Now().Sub(began) > 30*time.Second {
 				return errors.Join(err, fmt.Errorf("top does not show %s", name), stop())
@@ -142,7 +142,7 @@ func (b *seeingBench) tap(ctx context.Context) (stop func() error) {
 	}
 }
 
-// consoleTop is what viewers ask for.
+// consoleTop is what the viewer asks for who waits until a request is seen. The others ask for fewer rows of the same.
 var consoleTop = console.TopQuestion{By: "routes", Limit: 50}
 
 // underLoad asks some routes at each edge at a fixed rate, compares what top has counted with what clients have, and returns Envoy's
