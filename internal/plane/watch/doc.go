@@ -1,8 +1,8 @@
 // Package watch answers those who look at a plane's machines: rates (top), single requests and flows (tap), lists that are sent as
-// changes, and the metrics of requests. Nobody looking, no machine is asked.
+// changes, and the metrics of requests. While nobody looks, no machine is asked.
 //
-// It has no part in traffic, decides nothing, and keeps nothing but the last samples and lists. What it wants to know it asks a Plane,
-// its Loop, its Machines and its Lists for, by functions that answer when somebody looks.
+// It has no part in traffic, decides nothing, and keeps nothing but the last samples and lists. It asks a Plane, its Loop, its Machines
+// and its Lists, when somebody looks. One list is not made here: the plane's loop brings the rows of routes up to date, in a List.
 //
 // A file calls files after it in this order, and none before it:
 //
