@@ -5,7 +5,23 @@
 // Package v1 below declares its answers, and a Client returns them.
 //
 // It changes nothing and stores nothing. Everything it shows is asked for at the
-// moment of the request.
+// moment of the request. One user leaves others room: answers, streams and taps have
+// bounds, of which each user has a share.
+//
+// Files in reading order:
+//   - console.go, paths.go: the handlers, and all that is read below /v1, in one table
+//   - host.go, read.go, standby.go: which callers are answered, the right that a question
+//     needs, and the leader that answers for a standby
+//   - bound.go, meter.go: how many are answered at once, and what is refused
+//   - page.go, stream.go: the forms of long answers
+//   - routes.go, balancing.go, freeze.go, changes.go, upstream.go, top.go, requestmetrics.go,
+//     tap.go, flowtap.go, explain.go, explainflow.go: one kind of answer each, with its handler,
+//     the Client's method and its text for a terminal; freeze.go has revisions
+//   - drops.go: dropped packets, at an agent's own socket
+//   - client.go, watch.go, routewatch.go: the Client, lists that it watches, and the text of
+//     watched routes
+//   - text.go, network.go, explaintext.go, droptext.go, printable.go: more text; all of it is
+//     printable
 package console
 
 import (
