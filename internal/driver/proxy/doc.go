@@ -1,6 +1,7 @@
 // Package proxy supervises the machine's Envoy: it starts it, adopts the one that an
 // earlier agent left running, restarts it after an exit, reports its state, and drains
-// and stops it on request.
+// and stops it on request. It keeps what Envoy writes in a bounded log, and copies that to an
+// Output if there is one (ADR 64).
 //
 // Envoy outlives the supervisor: it has its own session and gets its
 // configuration from a socket that the next agent will serve again. It holds a lock
