@@ -344,6 +344,47 @@ func TestCopyOfLongLines(t *testing.T) {
 	say("first\n"+long+"\n", "first\n"+strings.Repeat(piece+"\n", 9))
 }
 
+// taking has an output call during while it takes something.
+type taking struct {
+	output
+	during func()
+}
+
+func (o *taking) Write(p []byte) (int, error) {
+	if o.during != nil {
+		o.during()
+	}
+	return o.output.Write(p)
+}
+
+// TestEmptiedLogKeepsWhatIsNotCopied: after somebody has emptied a log of which much was copied, nothing that comes then is freed before it
+// was copied.
+func TestEmptiedLogKeepsWhatIsNotCopied(t *testing.T) {
+	t.Parallel()
+	var out taking
+	c := newCopying(t, t.TempDir(), &out)
+	c.at = c.at.Add(noteEvery)
+	const many = 100_000 // 11 MB
+	c.write(0, many)
+	c.all()
+	c.at = c.at.Add(noteEvery)
+	c.write(many, many+1)
+	c.all() // and is written down
+	if err := c.envoy.Truncate(0); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	out.during = func() {
+		out.during = nil
+		c.write(10, many)
+	}
+	c.write(0, 10)
+	c.all()
+	if got := lineNumbers(t, out.Bytes()); !slices.Equal(got, count(0, many)) {
+		t.Errorf("%d lines were copied, want each of %d once", len(got), many)
+	}
+}
+
 // TestCopyWithoutHoles: where a file system cannot free a part of a file, the log is bounded as without a copy.
 func TestCopyWithoutHoles(t *testing.T) {
 	t.Parallel()
