@@ -252,7 +252,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 	user := ctx
 	group, ctx := errgroup.WithContext(user)
 	shows := console.Config{
-		Health: shown, Metrics: metrics, Meter: reading, User: readerOf, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
+		Health: shown, Metrics: metrics, Bounds: console.NewBounds(), Meter: reading, User: readerOf, Log: log, Status: func(ctx context.Context) any { return shown.status(ctx) },
 		Standby: shown.standby, Relay: shown.relay, Loopback: true,
 		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Changes: shown.changes, ChangedKind: plane.ChangedKind, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
 		Routes: &console.RouteList{Rows: shown.routes, Figures: shown.routeFigures}, Watches: shown.watches(),

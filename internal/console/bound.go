@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/share"
 )
 
@@ -34,14 +35,30 @@ const (
 // slots are those of one kind of answers. Each user has a share, so that one of them leaves others room.
 type slots struct {
 	*share.Bound
+	slow  *share.Bound // of slow readers
 	user  func(context.Context) string
 	meter *Meter
 	kind  kind
 }
 
-// newSlots returns so many slots.
-func newSlots(c Config, k kind, most int) slots {
-	s := slots{Bound: share.New(most, max(most/part, fewest)), user: c.User, meter: c.Meter, kind: k}
+// Bounds are the slots of all kinds, which the consoles of one process share: it has more than one address.
+type Bounds struct{ of, slow map[kind]*share.Bound }
+
+// NewBounds returns the slots of one process.
+func NewBounds() *Bounds {
+	b := &Bounds{map[kind]*share.Bound{}, map[kind]*share.Bound{}}
+	for k, most := range map[kind]int{kindAnswers: maxAnswers, kindFlowAnswers: maxFlowAnswers, kindStreams: maxStreams, kindTaps: model.MaxTaps} {
+		b.of[k], b.slow[k] = share.New(most, max(most/part, fewest)), share.New(maxSlow, fewest)
+	}
+	return b
+}
+
+// newSlots returns the slots of a kind.
+func newSlots(c Config, k kind) slots {
+	if c.Bounds == nil {
+		c.Bounds = NewBounds()
+	}
+	s := slots{Bound: c.Bounds.of[k], slow: c.Bounds.slow[k], user: c.User, meter: c.Meter, kind: k}
 	if s.user == nil {
 		s.user = func(context.Context) string { return "" }
 	}
@@ -77,7 +94,6 @@ func (s slots) now(next http.Handler) http.HandlerFunc {
 // soon has a question answered when there is a slot, which it waits for. A slow reader makes room for others: it
 // is one of a few (maxSlow), or its connection ends.
 func (s slots) soon(next http.Handler) http.Handler {
-	slow := share.New(maxSlow, fewest)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), answerWait)
 		defer cancel()
@@ -90,7 +106,7 @@ func (s slots) soon(next http.Handler) http.Handler {
 			s.refuse(w, reached, user)
 			return
 		}
-		a := &slotted{ResponseWriter: w, user: user, held: release, slow: slow}
+		a := &slotted{ResponseWriter: w, user: user, held: release, slow: s.slow}
 		defer a.release()
 		next.ServeHTTP(a, r)
 	})

@@ -91,6 +91,8 @@ type Config struct {
 	Relay func(*http.Request) (*http.Response, error)
 	// User is the name of whoever asks, who has a share of what there is room for; empty, or nil: one who may have all.
 	User func(context.Context) string
+	// Bounds are the slots for answers, which other consoles of the process share; nil: it has its own.
+	Bounds *Bounds
 	// Meter counts what is refused and what is open; nil: nobody does.
 	Meter *Meter
 	// Loopback has what is below /v1 answer callers on this machine only.
@@ -107,7 +109,7 @@ func Handler(c Config) http.Handler {
 	scraped := promhttp.HandlerFor(c.Metrics, promhttp.HandlerOpts{
 		ErrorHandling: promhttp.ContinueOnError, EnableOpenMetrics: true, // only there are exemplars
 	})
-	probes.Handle("GET /metrics", newSlots(Config{}, kindAnswers, maxAnswers).soon(made(scraped)))
+	probes.Handle("GET /metrics", newSlots(Config{}, kindAnswers).soon(made(scraped)))
 	answers := Reads(c)
 	if c.Loopback {
 		answers = fromLoopback(answers)
@@ -120,8 +122,7 @@ func Handler(c Config) http.Handler {
 func Reads(c Config) http.Handler {
 	mux, all := http.NewServeMux(), http.NewServeMux()
 	bounds := map[kind]http.Handler{
-		kindAnswers: newSlots(c, kindAnswers, maxAnswers).soon(mux), kindFlowAnswers: newSlots(c, kindFlowAnswers, maxFlowAnswers).soon(mux),
-		kindTaps: newSlots(c, kindTaps, model.MaxTaps).now(mux),
+		kindAnswers: newSlots(c, kindAnswers).soon(mux), kindFlowAnswers: newSlots(c, kindFlowAnswers).soon(mux), kindTaps: newSlots(c, kindTaps).now(mux),
 	}
 	all.Handle("/v1/", bounds[kindAnswers])
 	for _, p := range paths {

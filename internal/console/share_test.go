@@ -239,3 +239,17 @@ func TestScriptLeavesOthersAnswers(t *testing.T) {
 	cancel()
 	running.Wait()
 }
+
+// Consoles at several addresses of one process have the same slots.
+func TestConsolesShareTheirBounds(t *testing.T) {
+	b := NewBounds()
+	for _, k := range []kind{kindAnswers, kindFlowAnswers, kindStreams, kindTaps} {
+		one, other, third := newSlots(Config{Bounds: b}, k), newSlots(Config{Bounds: b}, k), newSlots(Config{}, k)
+		if one.Bound != other.Bound || one.slow != other.slow {
+			t.Errorf("two consoles have %s of their own", k)
+		}
+		if one.Bound == third.Bound || one.slow == third.slow {
+			t.Errorf("a console of another process has the same %s", k)
+		}
+	}
+}

@@ -71,7 +71,7 @@ type Watch func(ctx context.Context, after *Position, namespace string) (Update,
 
 // streamed answers questions for streams, and has the others answered by next.
 func streamed(c Config, next http.Handler) http.Handler {
-	slots, handlers := newSlots(c, kindStreams, maxStreams), map[string]http.HandlerFunc{}
+	slots, handlers := newSlots(c, kindStreams), map[string]http.HandlerFunc{}
 	for _, p := range paths {
 		if watch := c.Watches[p.at]; p.watched && watch != nil {
 			handlers[p.at] = slots.now(led(c, streamOf(watch, c.Standby)))
