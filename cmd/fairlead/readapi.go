@@ -65,7 +65,9 @@ func (s *served) guarded(next http.Handler) http.Handler {
 			Judge: running.judge, Plane: running.IsPlane,
 			About: func(r *http.Request) (access.Question, error) {
 				q, err := console.About(r)
-				return access.Question(q), err
+				return access.Question{
+					Verb: q.Verb, Resource: q.Resource, Namespace: q.Namespace, Name: q.Name, Namespaced: console.Namespaced(r.URL.Path),
+				}, err
 			},
 		}.Handler(next).ServeHTTP(w, r)
 	})

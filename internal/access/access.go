@@ -53,6 +53,8 @@ type User struct {
 // Question is what somebody wants to read: a resource of Group, in a namespace or, without one, in all.
 type Question struct {
 	Verb, Resource, Namespace, Name string
+	// Namespaced says that it could be asked for one namespace.
+	Namespaced bool
 }
 
 // API is the part of the Kubernetes API that knows users and rights.
@@ -96,7 +98,7 @@ func (e DeniedError) Error() string {
 	if q.Namespace != "" {
 		where = fmt.Sprintf("in namespace %q", q.Namespace)
 		role = fmt.Sprintf("have a RoleBinding in namespace %q to the ClusterRole view or fairlead-namespace-reader made", q.Namespace)
-	} else if slices.Contains([]string{"routes", "backends"}, q.Resource) {
+	} else if q.Namespaced {
 		role += ", or ask for one namespace (-n)"
 	}
 	if q.Verb == TapVerb { // nobody else's role has it

@@ -35,5 +35,11 @@ func About(r *http.Request) (Right, error) {
 	return right, nil
 }
 
+// Namespaced says whether a right in one namespace can be enough at a path.
+func Namespaced(at string) bool {
+	p, _ := pathAt(at)
+	return p.namespaced
+}
+
 // isWatched says that a question asks for a stream.
 func isWatched(q url.Values) bool { return q.Get("watch") == "true" }

@@ -29,7 +29,7 @@ const (
 
 // Figures are the counters of one machine.
 type Figures struct {
-	Requests  []model.RequestFigures
+	Requests  []model.RequestFigures // sorted
 	Totals    []model.TrafficTotal
 	Frontends []model.FrontendFigures
 	Loads     []model.GroupLoad
@@ -60,7 +60,9 @@ func (s *Server) Figures(ctx context.Context) map[string]Figures {
 	s.ask(ctx, &question{take: func(machine string, r *agentv1.Report) { told[machine] = r.GetFigures() }}, "")
 	answers := make(map[string]Figures, len(told))
 	for machine, f := range told {
-		answers[machine] = Figures{Requests: wire.RequestFiguresOf(f.GetRequests()), Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Loads: wire.GroupLoadsOf(f.GetLoads()), Drops: f.GetDrops()}
+		requests := wire.RequestFiguresOf(f.GetRequests())
+		slices.SortFunc(requests, model.RequestFigures.Compare) // as machines of ours send them
+		answers[machine] = Figures{Requests: requests, Totals: wire.TotalsOf(f.GetTotals()), Frontends: wire.FrontendFiguresOf(f.GetFrontends()), Loads: wire.GroupLoadsOf(f.GetLoads()), Drops: f.GetDrops()}
 	}
 	return answers
 }

@@ -2,7 +2,6 @@ package watch
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -157,7 +156,6 @@ func (t *top) take(ctx context.Context) {
 	}
 	t.figures = t.sample(context.WithoutCancel(ctx)) // others have it too: a viewer who leaves must not make it empty
 	for machine, f := range t.figures {
-		slices.SortFunc(f.Requests, model.RequestFigures.Compare) // as machines of ours send them
 		next.Requests[machine], next.Totals[machine], next.Frontends[machine], next.Loads[machine] = f.Requests, f.Totals, f.Frontends, f.Loads
 	}
 	t.before, t.last, t.answers = t.last, next, map[traffic.Query]model.Top{}
