@@ -256,7 +256,7 @@ func runPlane(ctx context.Context, f *planeFlags, log *slog.Logger, beside *comp
 		Standby: shown.standby, Relay: shown.relay, Loopback: true,
 		Explain: shown.explain, ExplainFlow: shown.explainFlow, Revisions: shown.revisions, Changes: shown.changes, ChangedKind: plane.ChangedKind, Upstreams: shown.upstreams, Backends: shown.backends, Flows: shown.flows,
 		Routes: &console.RouteList{Rows: shown.routes, Figures: shown.routeFigures}, Watches: shown.watches(),
-		Top: shown.top, Tap: shown.tap, TapFlows: shown.tapFlows, RequestMetrics: shown.requestMetrics,
+		Top: shown.top, AwaitTop: shown.awaitTop, Tap: shown.tap, TapFlows: shown.tapFlows, RequestMetrics: shown.requestMetrics,
 	}
 	group.Go(func() error { return console.Serve(ctx, listener, shows) })
 	if reads != nil {

@@ -121,6 +121,14 @@ func (s *served) routeFigures(ctx context.Context, rows []model.RouteRow) []mode
 	return rows
 }
 
+// awaitTop waits for the sample after one.
+func (s *served) awaitTop(ctx context.Context, after uint64) error {
+	if r := s.running.Load(); r != nil {
+		return r.AwaitTop(ctx, after)
+	}
+	return nil
+}
+
 func (s *served) top(ctx context.Context, q console.TopQuestion) (model.Top, error) {
 	r := s.running.Load()
 	if r == nil {

@@ -50,6 +50,15 @@ type User struct {
 	Extra  map[string][]string
 }
 
+// Share is by whom shares are counted: the user, or the namespace of a ServiceAccount, of which a team may create any number.
+func (u User) Share() string {
+	if of, is := strings.CutPrefix(u.Name, "system:serviceaccount:"); is {
+		namespace, _, _ := strings.Cut(of, ":")
+		return "system:serviceaccounts:" + namespace
+	}
+	return u.Name
+}
+
 // Question is what somebody wants to read: a resource of Group, in a namespace or, without one, in all.
 type Question struct {
 	Verb, Resource, Namespace, Name string
@@ -195,7 +204,7 @@ func (j *Judge) may(ctx context.Context, c Credential, q Question, age time.Dura
 	if err != nil {
 		return u, AwayError{err}
 	}
-	a, err := j.rights.get(ctx, k, age, asked[judged]{by: u.Name, ask: func(ctx context.Context) (judged, error) {
+	a, err := j.rights.get(ctx, k, age, asked[judged]{by: u.Share(), ask: func(ctx context.Context) (judged, error) {
 		allowed, reason, err := j.api.Allows(ctx, u, q)
 		return judged{allowed, reason}, err
 	}})
@@ -238,7 +247,7 @@ func (j *Judge) review(ctx context.Context, c Credential, age time.Duration) (re
 	q := asked[reviewed]{ask: func(ctx context.Context) (reviewed, error) {
 		u, known, err := j.api.Review(ctx, c.Token)
 		if err == nil {
-			j.known.note(k, u.Name, known, j.now())
+			j.known.note(k, u.Share(), known, j.now())
 		}
 		return reviewed{u, known}, err
 	}}

@@ -273,3 +273,15 @@ func TestPassedCredentials(t *testing.T) {
 		}
 	}
 }
+
+// A team may create any number of ServiceAccounts in its namespace: they have one share together.
+func TestServiceAccountsShare(t *testing.T) {
+	for name, want := range map[string]string{
+		"anna": "anna", "system:serviceaccount:shop:a": "system:serviceaccounts:shop", "system:serviceaccount:shop:b": "system:serviceaccounts:shop",
+		"system:serviceaccount:news:a": "system:serviceaccounts:news", "": "",
+	} {
+		if got := (User{Name: name}).Share(); got != want {
+			t.Errorf("%q has the share of %q, want %q", name, got, want)
+		}
+	}
+}

@@ -10,9 +10,11 @@ import (
 	"sync"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	loadv3 "github.com/envoyproxy/go-control-plane/envoy/service/load_stats/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"fairlead.dev/internal/delta"
@@ -52,12 +54,22 @@ func newLoads(assigned func(group string) (delta.Resource, bool), now func() tim
 	}
 }
 
+// isMeasured says whether a cluster is of a measured group. Texts of teams are in a cluster, too, so that the name of the metric is
+// somewhere in it says nothing yet.
+func isMeasured(body []byte) bool {
+	if !bytes.Contains(body, []byte(model.FirstByteMetric)) {
+		return false
+	}
+	var c clusterv3.Cluster
+	return proto.Unmarshal(body, &c) == nil && len(c.GetLrsReportEndpointMetrics()) > 0
+}
+
 // see notes whether a group is measured.
 func (l *loads) see(c delta.Change) {
 	if c.Type != typeCluster {
 		return
 	}
-	measured := c.Resource != nil && bytes.Contains(c.Resource.Body.GetValue(), []byte(model.FirstByteMetric))
+	measured := c.Resource != nil && isMeasured(c.Resource.Body.GetValue())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	read, known := l.names[c.Name]

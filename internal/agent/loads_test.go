@@ -6,11 +6,31 @@ import (
 	"testing"
 	"time"
 
+	clusterv3 "github.com/envoyproxy/go-control-plane/envoy/config/cluster/v3"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"fairlead.dev/internal/delta"
 	"fairlead.dev/internal/model"
 )
+
+func mustMarshal(t *testing.T, m proto.Message) []byte {
+	t.Helper()
+	body, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+// What a team writes into a cluster, such as the name of a backend's certificate, makes no measured group.
+func TestTextsMeasureNothing(t *testing.T) {
+	text := &clusterv3.Cluster{Name: "shop/app/80", AltStatName: "spiffe://shop/" + model.FirstByteMetric}
+	measured := &clusterv3.Cluster{Name: "shop/app/80", LrsReportEndpointMetrics: []string{"named_metrics." + model.FirstByteMetric}}
+	if isMeasured(mustMarshal(t, text)) || !isMeasured(mustMarshal(t, measured)) {
+		t.Error("a text decides whether a group is measured")
+	}
+}
 
 // A measured group beyond the bound waits until there is room, also one that came before another was gone.
 func TestMeasuredGroupsWait(t *testing.T) {
@@ -18,7 +38,7 @@ func TestMeasuredGroupsWait(t *testing.T) {
 	see := func(name string, measured bool) {
 		c := delta.Change{Type: typeCluster, Name: name, Resource: &delta.Resource{Body: &anypb.Any{}}}
 		if measured {
-			c.Resource.Body.Value = []byte(model.FirstByteMetric)
+			c.Resource.Body.Value = mustMarshal(t, &clusterv3.Cluster{Name: name, LrsReportEndpointMetrics: []string{"named_metrics." + model.FirstByteMetric}})
 		}
 		l.see(c)
 	}

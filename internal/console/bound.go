@@ -47,7 +47,7 @@ type Bounds struct{ of, slow map[kind]*share.Bound }
 // NewBounds returns the slots of one process.
 func NewBounds() *Bounds {
 	b := &Bounds{map[kind]*share.Bound{}, map[kind]*share.Bound{}}
-	for k, most := range map[kind]int{kindAnswers: maxAnswers, kindFlowAnswers: maxFlowAnswers, kindStreams: maxStreams, kindTaps: model.MaxTaps} {
+	for k, most := range map[kind]int{kindAnswers: maxAnswers, kindFlowAnswers: maxFlowAnswers, kindStreams: maxStreams, kindTaps: model.MaxTaps, kindTop: maxStreams} {
 		b.of[k], b.slow[k] = share.New(most, max(most/part, fewest)), share.New(maxSlow, fewest)
 	}
 	return b

@@ -71,6 +71,8 @@ type Config struct {
 	Top func(ctx context.Context, q TopQuestion) (model.Top, error)
 	// RequestMetrics are the metrics of requests of all machines, or of one namespace; nil where there are none.
 	RequestMetrics func(ctx context.Context, namespace string) (prometheus.Gatherer, error)
+	// AwaitTop waits until there is a sample after one; nil: there always is.
+	AwaitTop func(ctx context.Context, after uint64) error
 	// Tap shows requests of clients until ctx is done or show fails; nil where there are none.
 	Tap func(ctx context.Context, f model.TapFilter, show func(model.TapEvent) error) error
 	// TapFlows shows flows of clients in the same way.
@@ -121,8 +123,9 @@ func Handler(c Config) http.Handler {
 // Reads serves what is below /v1.
 func Reads(c Config) http.Handler {
 	mux, all := http.NewServeMux(), http.NewServeMux()
+	answers := newSlots(c, kindAnswers).soon(mux)
 	bounds := map[kind]http.Handler{
-		kindAnswers: newSlots(c, kindAnswers).soon(mux), kindFlowAnswers: newSlots(c, kindFlowAnswers).soon(mux), kindTaps: newSlots(c, kindTaps).now(mux),
+		kindAnswers: answers, kindTop: newSlots(c, kindTop).now(awaited(c, mux, answers)), kindFlowAnswers: newSlots(c, kindFlowAnswers).soon(mux), kindTaps: newSlots(c, kindTaps).now(mux),
 	}
 	all.Handle("/v1/", bounds[kindAnswers])
 	for _, p := range paths {

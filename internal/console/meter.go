@@ -16,6 +16,7 @@ const (
 	kindFlowAnswers kind = "flow_answers" // machines are asked
 	kindStreams     kind = "streams"
 	kindTaps        kind = "taps"
+	kindTop         kind = "top" // most of the time they wait for the next sample
 )
 
 // text says what there are so many of.
@@ -29,13 +30,15 @@ func (k kind) text() string {
 		return "streams open"
 	case kindTaps:
 		return "taps open, of requests and flows"
+	case kindTop:
+		return "viewers of top"
 	}
 	return string(k)
 }
 
 // advice says what a user can do who has the most.
 func (k kind) advice() string {
-	if k == kindStreams || k == kindTaps {
+	if k == kindStreams || k == kindTaps || k == kindTop {
 		return "close one"
 	}
 	return "ask fewer questions at once"
@@ -58,11 +61,11 @@ func NewMeter(r prometheus.Registerer) (*Meter, error) {
 			Namespace: namespace, Subsystem: subsystem, Name: "open", Help: "Open streams and taps.",
 		}, []string{"kind"}),
 	}
-	for _, k := range []kind{kindAnswers, kindFlowAnswers, kindStreams, kindTaps} {
+	for _, k := range []kind{kindAnswers, kindFlowAnswers, kindStreams, kindTaps, kindTop} {
 		m.refused.WithLabelValues(string(k), limitOf(share.OfUser))
 		m.refused.WithLabelValues(string(k), limitOf(share.OfAll))
 	}
-	for _, k := range []kind{kindStreams, kindTaps} {
+	for _, k := range []kind{kindStreams, kindTaps, kindTop} {
 		m.opened.WithLabelValues(string(k))
 	}
 	for _, c := range []prometheus.Collector{m.refused, m.opened} {

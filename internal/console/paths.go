@@ -62,7 +62,7 @@ var paths = []path{
 		handler: func(c Config) http.HandlerFunc { return given(c.Upstreams != nil, upstreamsHandler, c.Upstreams) },
 	},
 	{
-		at: v1.TopPath, right: Right{Verb: "get", Resource: "top"}, namespaced: true, kind: kindAnswers,
+		at: v1.TopPath, right: Right{Verb: "get", Resource: "top"}, namespaced: true, kind: kindTop,
 		handler: func(c Config) http.HandlerFunc { return given(c.Top != nil, topHandler, c.Top) },
 	},
 	{

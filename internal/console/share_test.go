@@ -253,3 +253,47 @@ func TestConsolesShareTheirBounds(t *testing.T) {
 		}
 	}
 }
+
+// Many more viewers than there are answers at once wait for the next sample of top, and answers of others are made meanwhile.
+func TestViewersWhoWaitTakeNoAnswers(t *testing.T) {
+	next, waiting := make(chan struct{}), make(chan struct{}, 10*maxAnswers)
+	h := Reads(Config{
+		Status: func(context.Context) any { return "well" },
+		Top:    func(context.Context, TopQuestion) (model.Top, error) { return model.Top{Sample: 8}, nil },
+		AwaitTop: func(ctx context.Context, after uint64) error {
+			if after == 0 {
+				return nil
+			}
+			waiting <- struct{}{}
+			select {
+			case <-next:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		},
+	})
+	ask := func(uri string) int {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, uri, nil))
+		return w.Code
+	}
+	var viewers sync.WaitGroup
+	for range 5 * maxAnswers {
+		viewers.Go(func() {
+			if got := ask(v1.TopPath + "?after=7"); got != http.StatusOK {
+				t.Errorf("a viewer who waited is answered %d", got)
+			}
+		})
+	}
+	for range 5 * maxAnswers {
+		<-waiting
+	}
+	for _, uri := range []string{v1.StatusPath, v1.TopPath, v1.TopPath + "?after=0"} {
+		if got := ask(uri); got != http.StatusOK {
+			t.Errorf("%s is answered %d while viewers wait", uri, got)
+		}
+	}
+	close(next)
+	viewers.Wait()
+}

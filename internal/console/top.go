@@ -52,6 +52,22 @@ func topHandler(top func(context.Context, TopQuestion) (model.Top, error)) http.
 	}
 }
 
+// awaited has a question wait for its sample before it takes a slot for answers, of which there are few. What a standby passes on waits
+// at the plane that leads.
+func awaited(c Config, passed, answers http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c.Standby != nil && c.Standby() != nil {
+			passed.ServeHTTP(w, r)
+			return
+		}
+		after, err := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
+		if err == nil && c.AwaitTop != nil && c.AwaitTop(r.Context(), after) != nil {
+			return // whoever asked is gone
+		}
+		answers.ServeHTTP(w, r)
+	})
+}
+
 // Top asks a plane's console what proxies answer a second.
 func (c Client) Top(ctx context.Context, q TopQuestion) (v1.Top, error) {
 	body, err := c.Get(ctx, v1.TopPath+"?"+url.Values{

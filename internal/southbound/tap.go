@@ -202,7 +202,8 @@ func (s tapServer) taken(machine string, report *agentv1.TapReport) {
 	}
 	for _, m := range first(report.GetRecords(), model.MaxTapRecords) {
 		m.Headers, m.ResponseHeaders = first(m.GetHeaders(), maxTapHeaders), first(m.GetResponseHeaders(), maxTapHeaders)
-		for _, id := range first(m.GetTaps(), 64) {
+		slices.Sort(m.GetTaps())
+		for _, id := range first(slices.Compact(m.GetTaps()), 64) {
 			t := s.taps.find(id)
 			if t == nil {
 				continue

@@ -262,7 +262,7 @@ func (c *logCopy) resolved(f *os.File, ends int64, lost int, err error) {
 	if c.at != c.noted && c.now().Sub(c.wrote) >= noteEvery {
 		c.note()
 	}
-	c.free(f, c.copied()-keptLog)
+	c.free(f, c.at.Copied-keptLog)
 }
 
 // fails says once that lines are lost.
@@ -287,14 +287,6 @@ func (c *logCopy) note() {
 		return
 	}
 	c.noted = c.at
-}
-
-// copied is how far both this supervisor and the next one, by the note, have copied the file as it is.
-func (c *logCopy) copied() int64 {
-	if c.noted.Inode != c.at.Inode {
-		return 0
-	}
-	return min(c.noted.Copied, c.at.Copied)
 }
 
 // free gives back the space of the file's beginning, and says whether the file system can do that.
@@ -331,7 +323,7 @@ func (c *logCopy) bound() error {
 	if err != nil {
 		return fmt.Errorf("limit the proxy's log: %w", err)
 	}
-	able := c.free(f, c.copied()-keptLog)
+	able := c.free(f, c.at.Copied-keptLog)
 	if size := info.Size(); size-c.at.Copied > maxLog {
 		from := c.next
 		if c.next, err = nextLine(f, max(from, size-maxLog/2)); err != nil {

@@ -7,6 +7,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/tap"
 	"fairlead.dev/internal/traffic"
 )
 
@@ -18,6 +19,8 @@ const (
 	topAge = 10 * time.Second
 	// timedRequests are so many a second of each machine, of all routes: some 700 in the time that they are kept for.
 	timedRequests = 50
+	// longestNames bounds the names of a route and a host together, which have 64 KiB in a record at most.
+	longestNames = 1024
 	// keptAnswers bounds the answers that are kept of a sample.
 	keptAnswers = 64
 )
@@ -42,6 +45,7 @@ type topTimes struct {
 	times  traffic.Times
 	looked time.Time
 	open   bool
+	bounds map[string]*tap.Bound // by machine, while it is open
 }
 
 // Top says what proxies answer, by the two last samples. If there was none within the last seconds, it takes one or two. While the last
@@ -55,6 +59,9 @@ func (v *Viewers) Top(ctx context.Context, q traffic.Query, after uint64) (model
 	}
 	return v.top.ask(ctx, q, after)
 }
+
+// AwaitTop waits until Top answers about a sample after one without waiting. The error says that ctx is done.
+func (v *Viewers) AwaitTop(ctx context.Context, after uint64) error { return v.top.await(ctx, after) }
 
 func (t *top) ask(ctx context.Context, q traffic.Query, after uint64) (model.Top, error) {
 	if err := t.await(ctx, after); err != nil {
@@ -115,28 +122,26 @@ func (t *top) await(ctx context.Context, after uint64) error {
 }
 
 // look has machines show samples of requests until nobody has looked for topAge.
-func (t *topTimes) look(tap func(model.TapFilter, uint32) *southbound.Tap) {
+func (t *topTimes) look(open func(model.TapFilter, uint32) *southbound.Tap) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looked = time.Now()
 	if t.open {
 		return
 	}
-	t.open = true
-	go t.follow(tap(model.TapFilter{}, timedRequests))
+	t.open, t.bounds = true, map[string]*tap.Bound{}
+	go t.follow(open(model.TapFilter{}, timedRequests))
 }
 
 // follow takes the records of a tap while somebody looks.
-func (t *topTimes) follow(tap *southbound.Tap) {
-	defer tap.Close()
+func (t *topTimes) follow(records *southbound.Tap) {
+	defer records.Close()
 	ticker := time.NewTicker(topGap)
 	defer ticker.Stop()
 	for {
 		select {
-		case r := <-tap.Records:
-			t.mu.Lock()
-			t.times.Add(time.Now(), &r)
-			t.mu.Unlock()
+		case r := <-records.Records:
+			t.take(&r)
 		case <-ticker.C:
 			t.mu.Lock()
 			t.open = time.Since(t.looked) < topAge
@@ -147,6 +152,23 @@ func (t *topTimes) follow(tap *southbound.Tap) {
 			}
 		}
 	}
+}
+
+// take adds a request. A machine is not trusted to send no more than is enough, nor names of some length only.
+func (t *topTimes) take(r *model.TapRecord) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	bound := t.bounds[r.Machine]
+	if bound == nil {
+		bound = tap.NewBound(2*timedRequests, now)
+		t.bounds[r.Machine] = bound // of those that are connected
+	}
+	if !bound.Allow(now) || len(r.Route)+len(r.Host) > longestNames {
+		return
+	}
+	bound.Take()
+	t.times.Add(now, r)
 }
 
 // take takes a sample.

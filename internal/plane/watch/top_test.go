@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"fairlead.dev/internal/model"
 	"fairlead.dev/internal/southbound"
+	"fairlead.dev/internal/tap"
 	"fairlead.dev/internal/traffic"
 )
 
@@ -106,9 +108,9 @@ func TestTopComparesOnceForAllViewers(t *testing.T) {
 		n := uint64(0)
 		view := top{now: time.Now, sample: func(context.Context) map[string]southbound.Figures {
 			n += 10
-			return map[string]southbound.Figures{"edge": {Requests: []model.RequestFigures{ // in no order
-				{Route: "HTTPRoute/team/b/rules/0", Classes: [model.StatusClasses]uint64{2: n}},
+			return map[string]southbound.Figures{"edge": {Requests: []model.RequestFigures{
 				{Route: "HTTPRoute/team/a/rules/0", Classes: [model.StatusClasses]uint64{2: 2 * n}},
+				{Route: "HTTPRoute/team/b/rules/0", Classes: [model.StatusClasses]uint64{2: n}},
 			}}}
 		}}
 		look := func(q traffic.Query) model.Top {
@@ -131,6 +133,32 @@ func TestTopComparesOnceForAllViewers(t *testing.T) {
 		}
 		if len(view.answers) > keptAnswers {
 			t.Errorf("%d answers are kept", len(view.answers))
+		}
+	})
+}
+
+// A machine that sends more than is enough, or names without end, takes nobody's place.
+func TestTimesOfMachinesThatSendTooMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		times := &topTimes{bounds: map[string]*tap.Bound{}}
+		timed := func(name string) uint64 {
+			before := traffic.Sample{At: time.Now(), Requests: map[string][]model.RequestFigures{"edge": nil}}
+			after := traffic.Sample{At: time.Now(), Requests: map[string][]model.RequestFigures{"edge": {{Route: name}}}}
+			return traffic.Rates(before, after, traffic.Query{By: traffic.Routes}, &times.times).Rows[0].Timed
+		}
+		const mine, theirs = "HTTPRoute/shop/app/rules/0", "HTTPRoute/news/app/rules/0"
+		for range 10_000 {
+			times.take(&model.TapRecord{Machine: "wicked", Route: mine, Seconds: 60})
+		}
+		for range timedRequests {
+			times.take(&model.TapRecord{Machine: "honest", Route: theirs, Seconds: 0.1})
+		}
+		times.take(&model.TapRecord{Machine: "honest", Route: theirs + strings.Repeat("x", longestNames), Seconds: 0.1})
+		if n := timed(mine); n != 2*timedRequests {
+			t.Errorf("%d times of a machine count, want %d", n, 2*timedRequests)
+		}
+		if n := timed(theirs); n != timedRequests {
+			t.Errorf("%d times of another machine count, want %d", n, timedRequests)
 		}
 	})
 }
