@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"maps"
@@ -326,8 +327,9 @@ func TestMonitoring(t *testing.T) {
 			monitors = append(monitors, o.GetName())
 			endpoints, _, _ := unstructured.NestedSlice(o.Object, "spec", "podMetricsEndpoints")
 			for _, e := range endpoints {
-				if e, is := e.(map[string]any); !is || e["honorLabels"] != true {
-					t.Errorf("PodMonitor %s: %v lets Prometheus rename the label namespace", o.GetName(), e)
+				e, _ := e.(map[string]any)
+				if e["honorLabels"] != nil || fmt.Sprint(e["metricRelabelings"]) != "[map[regex:(.+) sourceLabels:[exported_namespace] targetLabel:namespace] map[action:labeldrop regex:exported_namespace]]" {
+					t.Errorf("PodMonitor %s: %v lets Prometheus rename the label namespace, or pods write the labels of others", o.GetName(), e)
 				}
 			}
 			if len(endpoints) != 1 {

@@ -32,3 +32,11 @@ priorityClassName: {{ $values.priorityClassName | quote }}
 nodeSelector: {{ toJson $values.nodeSelector }}
 tolerations: {{ toJson $values.tolerations }}
 {{- end }}
+
+{{/* The label namespace of a metric is a team's, and the operator adds that of the pod. No other label of the target may come from a pod:
+     with honorLabels a machine could write series in the name of another. */}}
+{{- define "fairlead.ownNamespace" }}
+metricRelabelings:
+- {sourceLabels: [exported_namespace], regex: (.+), targetLabel: namespace}
+- {regex: exported_namespace, action: labeldrop}
+{{- end }}
