@@ -50,7 +50,7 @@ type loads struct {
 
 func newLoads(assigned func(group string) (delta.Resource, bool), now func() time.Time) *loads {
 	return &loads{
-		assigned: assigned, now: now, names: map[string]bool{}, read: map[string]string{}, streams: map[signal]bool{}, sums: traffic.NewLoads(mostBackends, model.MaxNamedBackends),
+		assigned: assigned, now: now, names: map[string]bool{}, read: map[string]string{}, streams: map[signal]bool{}, sums: traffic.NewLoads(mostBackends, mostBackends/4, model.MaxNamedBackends),
 	}
 }
 
@@ -183,9 +183,8 @@ func (l *loads) take(m *loadv3.LoadStatsRequest) {
 		backends, changed, there := l.backends(name)
 		l.mu.Lock()
 		if l.names[name] && there {
-			if changed != "" {
-				l.sums.Keep(model.GroupID(name), backends)
-				l.read[name] = changed
+			if changed != "" && l.sums.Keep(model.GroupID(name), backends) {
+				l.read[name] = changed // else it is read again
 			}
 			l.sums.Add(l.now(), model.GroupID(name), backendLoads(c))
 			l.reports++

@@ -15,9 +15,11 @@ import (
 // Other's.
 type Loads struct {
 	most   int
+	mostOf int // one namespace
 	seats  *seats[namedBackend]
 	groups map[model.GroupID]*groupLoads
 	kept   int
+	keptOf map[string]int    // by namespace
 	other  model.BackendLoad // of those that are kept and not named
 }
 
@@ -31,13 +33,14 @@ type groupLoads struct {
 	backends map[netip.AddrPort]*model.BackendLoad
 }
 
-// NewLoads returns empty Loads, of at most so many backends, of which so many are named.
-func NewLoads(most, named int) *Loads {
-	return &Loads{most: most, seats: newSeats[namedBackend](named, 0), groups: map[model.GroupID]*groupLoads{}}
+// NewLoads returns empty Loads, of at most so many backends, so many of one namespace, and of which so many are named.
+func NewLoads(most, mostOf, named int) *Loads {
+	return &Loads{most: most, mostOf: mostOf, seats: newSeats[namedBackend](named, 0), groups: map[model.GroupID]*groupLoads{}, keptOf: map[string]int{}}
 }
 
-// Keep says which backends a group has. What others of the group have counted is forgotten.
-func (l *Loads) Keep(group model.GroupID, backends []netip.AddrPort) {
+// Keep says which backends a group has. What others of the group have counted is forgotten. It says no if there is no room for some now, and
+// may be later.
+func (l *Loads) Keep(group model.GroupID, backends []netip.AddrPort) bool {
 	g := l.groups[group]
 	if g == nil {
 		g = &groupLoads{backends: map[netip.AddrPort]*model.BackendLoad{}}
@@ -52,16 +55,25 @@ func (l *Loads) Keep(group model.GroupID, backends []netip.AddrPort) {
 			l.drop(group, g, b)
 		}
 	}
+	namespace := group.Namespace()
 	for _, address := range backends {
-		if g.backends[address] == nil && l.kept < l.most {
-			b := &model.BackendLoad{Address: address}
-			g.backends[address] = b
-			l.kept++
-			if len(l.seats.given) == l.kept-1 { // else others wait already, until they count something
-				l.name(group, b, false)
-			}
+		switch {
+		case g.backends[address] != nil:
+			continue
+		case l.keptOf[namespace] >= l.mostOf:
+			return true
+		case l.kept >= l.most:
+			return false
+		}
+		b := &model.BackendLoad{Address: address}
+		g.backends[address] = b
+		l.kept++
+		l.keptOf[namespace]++
+		if len(l.seats.given) == l.kept-1 { // else others wait already, until they count something
+			l.name(group, b, false)
 		}
 	}
+	return true
 }
 
 // Forget forgets a group.
@@ -77,6 +89,9 @@ func (l *Loads) Forget(group model.GroupID) {
 func (l *Loads) drop(group model.GroupID, g *groupLoads, b *model.BackendLoad) {
 	delete(g.backends, b.Address)
 	l.kept--
+	if l.keptOf[group.Namespace()]--; l.keptOf[group.Namespace()] == 0 {
+		delete(l.keptOf, group.Namespace())
+	}
 	l.seats.free(namedBackend{group, b.Address})
 }
 

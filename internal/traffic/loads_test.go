@@ -15,7 +15,7 @@ func at(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 // Backends beyond the bounds are counted, and places of backends that go are others'.
 func TestLoadsAreBounded(t *testing.T) {
 	a, b, c, d := at("10.0.0.1:80"), at("10.0.0.2:80"), at("10.0.0.3:80"), at("10.0.0.4:80")
-	l := NewLoads(3, 2)
+	l := NewLoads(3, 3, 2)
 	l.Keep("g", []netip.AddrPort{a, b, c, d})
 	report := func() {
 		var list []model.BackendLoad
@@ -53,9 +53,29 @@ func TestLoadsAreBounded(t *testing.T) {
 	}
 }
 
+// A namespace with very many backends leaves others room, and where there is none, a group is read again once there is.
+func TestNamespacesShareBackends(t *testing.T) {
+	l := NewLoads(4, 2, 4)
+	many := []netip.AddrPort{at("10.0.0.1:80"), at("10.0.0.2:80"), at("10.0.0.3:80")}
+	kept := func(group model.GroupID) int { return len(l.groups[group].backends) }
+	if !l.Keep("evil/app/80", many) || !l.Keep("evil/other/80", many) || kept("evil/app/80")+kept("evil/other/80") != 2 {
+		t.Errorf("a namespace has %d and %d backends, want 2 in all", kept("evil/app/80"), kept("evil/other/80"))
+	}
+	if !l.Keep("shop/app/80", many) || kept("shop/app/80") != 2 {
+		t.Errorf("another namespace has %d, want 2", kept("shop/app/80"))
+	}
+	if l.Keep("news/app/80", many) || kept("news/app/80") != 0 {
+		t.Errorf("a third one has %d, want none before there is room", kept("news/app/80"))
+	}
+	l.Forget("evil/app/80")
+	if !l.Keep("news/app/80", many) || kept("news/app/80") != 2 {
+		t.Errorf("then it has %d, want 2", kept("news/app/80"))
+	}
+}
+
 // A namespace with many backends leaves others series of their own.
 func TestNamespacesShareSeriesOfBackends(t *testing.T) {
-	l := NewLoads(100, 4)
+	l := NewLoads(100, 100, 4)
 	report := func(group model.GroupID, from, n int) {
 		var backends []netip.AddrPort
 		var loads []model.BackendLoad
