@@ -39,8 +39,8 @@ func newJudge(c *rest.Config, metrics prometheus.Registerer) (*access.Judge, err
 	return access.NewJudge(api, meter, time.Now), nil
 }
 
-// readerOf is the name of whoever reads; it is empty on a plane's machine. All ServiceAccounts of a namespace are one reader: whoever may
-// create one may create many.
+// readerOf is by what name the shares of whoever reads are counted; it is empty on a plane's machine. All ServiceAccounts of a namespace
+// are one reader: whoever may create one may create many.
 func readerOf(ctx context.Context) string { return access.UserOf(ctx).Share() }
 
 // serveRead serves the read API on l until ctx is done. Until the plane runs, no connection is made.

@@ -137,7 +137,7 @@ func TestReadByKubeconfig(t *testing.T) {
 	eventually(t, ended, func() error {
 		for _, want := range []string{`msg="requests are tapped" by=system:serviceaccount:shop:default filter="namespace=\"shop\""`, `msg="requests are tapped no more" by=system:serviceaccount:shop:default`} {
 			if !strings.Contains(logs.String(), want) {
-				return fmt.Errorf("not logged: %s", want)
+				return fmt.Errorf("not logged: %s in %s", want, tappedLines(logs.String()))
 			}
 		}
 		return nil
@@ -188,7 +188,7 @@ func leavesOthersTaps(t *testing.T, ended <-chan error, user console.Client, adm
 	}
 	select {
 	case err := <-refused:
-		if !strings.Contains(err.Error(), `user "system:serviceaccount:shop:default" has 8 taps open`) {
+		if !strings.Contains(err.Error(), `user "system:serviceaccounts:shop" has 8 taps open`) {
 			t.Error(err)
 		}
 	case err := <-ended:
@@ -267,4 +267,13 @@ func eventually(t *testing.T, ended <-chan error, check func() error) {
 		}
 		time.Sleep(50 * time.Millisecond)
 	}
+}
+
+func tappedLines(text string) (lines string) {
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, "tapped") {
+			lines += line
+		}
+	}
+	return lines
 }

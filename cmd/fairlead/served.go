@@ -211,7 +211,7 @@ func (s *served) tap(ctx context.Context, f model.TapFilter, show func(model.Tap
 		return errStarting
 	}
 	// Whoever asks without a user is on the machine of a plane.
-	return r.Tap(ctx, cmp.Or(readerOf(ctx), "a user of a plane's machine"), f, show)
+	return r.Tap(ctx, cmp.Or(access.UserOf(ctx).Name, "a user of a plane's machine"), f, show)
 }
 
 // tapFlows shows flows in the same way.
@@ -220,5 +220,5 @@ func (s *served) tapFlows(ctx context.Context, q model.FlowTapQuery, show func(m
 	if r == nil {
 		return errStarting
 	}
-	return r.TapFlows(ctx, cmp.Or(readerOf(ctx), "a user of a plane's machine"), q, show)
+	return r.TapFlows(ctx, cmp.Or(access.UserOf(ctx).Name, "a user of a plane's machine"), q, show)
 }
